@@ -1,0 +1,246 @@
+"""The sort: (ids, weights) of any router to AITER's expert-blocked layout. Knows nothing of K3.
+
+in   ids int32 [M, K], the ids of a row distinct and in [0, E); weights fp32 [M, K]; masks int32 [M, 32], bit e % 32 of
+     word e / 32 set where the token chose expert e
+out  sorted_ids int32 `slot << 24 | token`, padding `K << 24 | M`; sorted_weights fp32, padding 0; sorted_expert_ids
+     int32, one per block of BLOCK rows; num_valid_ids int32 [rows in use, M]. Nothing past the rows in use is written.
+
+Two launches, or one where the router already wrote the masks (`route_sort_mid.py`):
+  1. `_expert_masks`, a program per token.
+  2. `_sort`, a program per 8 experts. Each counts all experts of all tokens by itself, which gives the block
+     its first expert starts at, then walks the tokens once to place its own experts' pairs.
+No program hands anything to another and nothing is accumulated in memory: no atomics, no scratch to keep zero, no
+order of workgroups that matters. The price is that every program reads all masks (64 KB at M=512).
+
+Counting: a mask word shifted by 0..7 and cut to one bit per byte holds four counters; they are summed over tokens as
+bytes, a tile row sees at most 255 tokens, then as 16-bit halves. `tl.histogram` is reported miscompiled on gfx950.
+
+`SortExtension` lets others ride: `rows` sees every block of sorted rows after it is written, `rider` runs in extra
+programs behind the sort's own. Without one, neither the launch nor a byte of the output differs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from . import checks
+
+WORDS = 32  # mask words of a token
+_WORDS = tl.constexpr(WORDS)
+_TILE = 32  # tokens counted at a time; 512 / 32 = 16 visits keep the byte counters far below 255
+_EXPERTS = tl.constexpr(8)  # experts per program: one byte of a mask word
+
+
+class Sorted(NamedTuple):
+    """AITER's sorted layout; `sorted_expert_ids.numel()` sizes its grids, so nothing is longer than it must be."""
+
+    sorted_ids: torch.Tensor  # int32 [rows]
+    sorted_weights: torch.Tensor  # fp32 [rows]
+    sorted_expert_ids: torch.Tensor  # int32 [rows / block]
+    num_valid_ids: torch.Tensor  # int32 [2]
+
+
+@dataclass(frozen=True)
+class SortExtension:
+    """Work that rides in the sort launch. The two functions are Triton device functions.
+
+    rows(first_row, tokens, live, row_args)   int32 scalar and [32] tensors: 32 sorted rows, their tokens, which of them
+                                              are real; called for every 32 rows in use, by the program that wrote them
+    rider(index, num_tokens, rider_args)      index 0 .. rider_programs-1
+    """
+
+    rows: Callable[..., None] | None = None
+    row_args: tuple[Any, ...] = ()
+    rider: Callable[..., None] | None = None
+    rider_args: tuple[Any, ...] = ()
+    rider_programs: int = 0
+
+
+def max_blocks(num_tokens: int, topk: int, num_experts: int, block: int) -> int:
+    """Blocks that any routing of M*K pairs can use: E experts take one each, then every `block` more pairs one more."""
+    pairs = num_tokens * topk
+    return min(pairs, num_experts + max(pairs - num_experts, 0) // block)
+
+
+@triton.jit
+def store_mask(masks, token, ids, live):
+    """Write the mask of one token from ids [1, n], those that `live` says are its own."""
+    word = tl.arange(0, _WORDS)
+    bit = tl.where(live & (ids >> 5 == word[:, None]), 1 << (ids & 31), 0)
+    tl.store(masks + token * _WORDS + word, tl.sum(bit, axis=1))
+
+
+@triton.jit
+def _expert_masks(ids, masks, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr):
+    token, slot = tl.program_id(0), tl.arange(0, TOPK_PADDED)[None, :]
+    store_mask(masks, token, tl.load(ids + token * TOPK + slot, mask=slot < TOPK, other=0), slot < TOPK)
+
+
+@triton.jit
+def _place(masks, num_tokens, first_expert, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    """Count all experts: (first block, pairs int32 [8]) of the 8 experts from `first_expert` on."""
+    word, phase = tl.arange(0, _WORDS), tl.arange(0, _EXPERTS)
+    counters = tl.zeros((TILE, _WORDS, _EXPERTS), tl.int32)  # byte j of [.., w, p] counts expert 32w + 8j + p
+    for first in range(0, num_tokens, TILE):
+        token = first + tl.arange(0, TILE)[:, None]
+        mask = tl.load(masks + token * _WORDS + word[None, :], mask=token < num_tokens, other=0)
+        counters += (mask[:, :, None] >> phase[None, None, :]) & 0x01010101
+    even = tl.sum(counters & 0x00FF00FF, axis=0)
+    odd = tl.sum((counters >> 8) & 0x00FF00FF, axis=0)
+    first_block = 0
+    pairs = tl.zeros((_EXPERTS,), tl.int32)
+    for j in tl.static_range(4):
+        count = ((even if j % 2 == 0 else odd) >> (16 * (j // 2))) & 0xFFFF
+        expert = (word * 32)[:, None] + 8 * j + phase[None, :]
+        first_block += tl.sum(tl.where(expert < first_expert, tl.cdiv(count, BLOCK), 0))
+        pairs += tl.sum(tl.where(expert == first_expert + phase[None, :], count, 0), axis=0)
+    return first_block, pairs
+
+
+@triton.jit
+def _write_padding(
+    sorted_ids, sorted_weights, sorted_expert_ids, num_tokens, expert, block, blocks, pairs,
+    TOPK: tl.constexpr, BLOCK: tl.constexpr, MAX_TOKENS: tl.constexpr,
+):  # fmt: skip
+    """The experts [8] of their blocks, and the padding rows behind the pairs of each."""
+    nth = tl.arange(0, MAX_TOKENS // BLOCK)[None, :]
+    tl.store(sorted_expert_ids + block[:, None] + nth, expert[:, None] + nth * 0, mask=nth < blocks[:, None])
+    padding = pairs[:, None] + tl.arange(0, BLOCK)[None, :]
+    row, mask = block[:, None] * BLOCK + padding, padding < (blocks * BLOCK)[:, None]
+    tl.store(sorted_ids + row, (TOPK << 24) | num_tokens + row * 0, mask=mask)
+    tl.store(sorted_weights + row, 0.0, mask=mask)
+
+
+@triton.jit
+def _write_pairs(
+    ids, weights, sorted_ids, sorted_weights, num_tokens, expert, next_row,
+    TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Walk the tokens in order and give each pair of the experts [8] the next row [8] of its expert."""
+    slot = tl.arange(0, TOPK_PADDED)[None, :]
+    for first in range(0, num_tokens, TILE):
+        token = first + tl.arange(0, TILE)
+        live = (token < num_tokens)[:, None] & (slot < TOPK)
+        id = tl.load(ids + token[:, None] * TOPK + slot, mask=live, other=-1)
+        weight = tl.load(weights + token[:, None] * TOPK + slot, mask=live, other=0.0)
+        match = id[None, :, :] == expert[:, None, None]
+        hit = tl.sum(match.to(tl.int32), axis=2)
+        row = next_row[:, None] + tl.cumsum(hit, axis=1) - 1
+        entry = tl.sum(tl.where(match, slot[None, :, :], 0), axis=2) << 24 | token[None, :]
+        tl.store(sorted_ids + row, entry, mask=hit > 0)
+        tl.store(sorted_weights + row, tl.sum(tl.where(match, weight[None, :, :], 0.0), axis=2), mask=hit > 0)
+        next_row += tl.sum(hit, axis=1)
+
+
+@triton.jit
+def _sort_experts(
+    ids, weights, masks, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, num_tokens, first_expert,
+    ROWS: tl.constexpr, row_args,
+    NUM_EXPERTS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, BLOCK: tl.constexpr,
+    TILE: tl.constexpr, MAX_TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Write every sorted row and block of the 8 experts from `first_expert` on."""
+    first_block, pairs = _place(masks, num_tokens, first_expert, BLOCK, TILE)
+    expert = first_expert + tl.arange(0, _EXPERTS)
+    blocks = tl.cdiv(pairs, BLOCK)
+    block = first_block + tl.cumsum(blocks, axis=0) - blocks
+    end_block = first_block + tl.sum(blocks)
+    if first_expert + _EXPERTS >= NUM_EXPERTS:
+        tl.store(num_valid_ids, end_block * BLOCK)
+        tl.store(num_valid_ids + 1, num_tokens)
+    _write_padding(
+        sorted_ids, sorted_weights, sorted_expert_ids, num_tokens, expert, block, blocks, pairs, TOPK, BLOCK, MAX_TOKENS
+    )
+    _write_pairs(
+        ids, weights, sorted_ids, sorted_weights, num_tokens, expert, block * BLOCK,
+        TOPK, TOPK_PADDED, TILE,
+    )  # fmt: skip
+    if ROWS is not None:
+        tl.debug_barrier()  # rows are read back by other waves of this program than wrote them
+        for first in range(first_block * BLOCK, end_block * BLOCK, 32):
+            row = first + tl.arange(0, 32)
+            token = tl.load(sorted_ids + row, mask=row < end_block * BLOCK, other=num_tokens) & 0xFFFFFF
+            ROWS(first, token, token < num_tokens, row_args)
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _sort(
+    ids, weights, masks, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, num_tokens,
+    ROWS: tl.constexpr, row_args, RIDER: tl.constexpr, rider_args,
+    NUM_EXPERTS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, BLOCK: tl.constexpr,
+    TILE: tl.constexpr, MAX_TOKENS: tl.constexpr,
+):  # fmt: skip
+    SORTERS: tl.constexpr = (NUM_EXPERTS + _EXPERTS - 1) // _EXPERTS
+    pid = tl.program_id(0)
+    if pid < SORTERS:
+        _sort_experts(
+            ids, weights, masks, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, num_tokens,
+            pid * _EXPERTS, ROWS, row_args, NUM_EXPERTS, TOPK, TOPK_PADDED, BLOCK, TILE, MAX_TOKENS,
+        )  # fmt: skip
+    elif RIDER is not None:
+        RIDER(pid - SORTERS, num_tokens, rider_args)
+
+
+def empty_sorted(num_tokens: int, topk: int, num_experts: int, block: int, device: torch.device) -> Sorted:
+    """Buffers for `num_tokens` tokens, sized by `max_blocks`."""
+    blocks = max_blocks(num_tokens, topk, num_experts, block)
+    return Sorted(
+        torch.empty(blocks * block, dtype=torch.int32, device=device),
+        torch.empty(blocks * block, dtype=torch.float32, device=device),
+        torch.empty(blocks, dtype=torch.int32, device=device),
+        torch.empty(2, dtype=torch.int32, device=device),
+    )
+
+
+def write_masks(ids: torch.Tensor, masks: torch.Tensor) -> None:
+    """The first launch alone: masks int32 [M, 32] of ids [M, K]. Checks nothing."""
+    m, k = ids.shape
+    _expert_masks[(m,)](ids, masks, TOPK=k, TOPK_PADDED=triton.next_power_of_2(k), num_warps=1)
+
+
+def sort_masked(
+    ids: torch.Tensor, weights: torch.Tensor, masks: torch.Tensor, out: Sorted, num_experts: int, block: int,
+    extension: SortExtension = SortExtension(),
+) -> None:  # fmt: skip
+    """The second launch alone, for callers who hold the masks. Checks nothing."""
+    m, k = ids.shape
+    sorters = triton.cdiv(num_experts, _EXPERTS)
+    _sort[(sorters + extension.rider_programs,)](
+        ids, weights, masks, *out, m, extension.rows, extension.row_args, extension.rider, extension.rider_args,
+        NUM_EXPERTS=num_experts, TOPK=k, TOPK_PADDED=triton.next_power_of_2(k), BLOCK=block,
+        TILE=_TILE, MAX_TOKENS=checks.MAX_TOKENS, num_warps=4,
+    )  # fmt: skip
+
+
+def check_sort(ids: torch.Tensor, weights: torch.Tensor, num_experts: int, block: int) -> None:
+    checks.tensor("ids", ids, (torch.int32,), (None, None))
+    checks.tensor("weights", weights, (torch.float32,), tuple(ids.shape), ids.device)
+    checks.contiguous("ids", ids)
+    checks.contiguous("weights", weights)
+    checks.tokens(ids.shape[0])
+    checks.experts(num_experts, ids.shape[1])
+    checks.block(block)
+
+
+def moe_sort(
+    ids: torch.Tensor, weights: torch.Tensor, num_experts: int, block: int, extension: SortExtension = SortExtension()
+) -> Sorted:
+    """Sort M <= 512 tokens' pairs (ids int32 [M, K], weights fp32 [M, K]) by expert, stably.
+
+    Ids outside [0, E) are never used as an index. With such an id, or one expert twice in a token, the output is
+    undefined but nothing outside of it is written: N pairs never ask for more rows than `max_blocks` gives.
+    """
+    check_sort(ids, weights, num_experts, block)
+    m, k = ids.shape
+    out = empty_sorted(m, k, num_experts, block, ids.device)
+    if not m:
+        out.num_valid_ids.zero_()
+        return out
+    masks = torch.empty((m, WORDS), dtype=torch.int32, device=ids.device)
+    write_masks(ids, masks)
+    sort_masked(ids, weights, masks, out, num_experts, block, extension)
+    return out
