@@ -1,0 +1,1 @@
+"""Tile tables (CSV, JSON) with their provenance; data only."""

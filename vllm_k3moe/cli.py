@@ -1,0 +1,73 @@
+"""The command `k3moe`. Each subcommand imports its module when it runs, so `--help` loads neither torch nor triton."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from . import __version__
+from . import device as devices
+
+MODES = ("none", "mxfp8", "mxfp4")
+
+
+def token_counts(text: str) -> list[int]:
+    """`1,2,4,8` to [1, 2, 4, 8]; each from 1 to 512."""
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of integers") from None
+    for count in counts:
+        if not 1 <= count <= 512:
+            raise argparse.ArgumentTypeError(f"M = {count}; accepted: 1 to 512")
+    return counts
+
+
+def demo(args: argparse.Namespace) -> int:
+    from vllm_k3moe.demo import run_demo
+
+    return run_demo(args.m, args.mode, args.device, args.seed, args.json)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="k3moe", description="Fused, tuned MoE for Kimi-K3 in vLLM on MI355X (gfx950).")
+    top.add_argument("--version", action="version", version=f"vllm-k3moe {__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    p = commands.add_parser(
+        "demo",
+        help="run the MoE front at Kimi-K3's sizes and check it against the oracle",
+        description="Run route, sort and quantise at Kimi-K3's sizes on random data and compare every product with an "
+        "independent oracle. Exit status: 0 all equal, 1 a mismatch, 2 wrong usage.",
+    )
+    p.add_argument("--m", type=token_counts, metavar="M,M,...", help="tokens (default 1,2,4,8; on a GPU 1 to 512)")
+    p.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES), help="quantisation (default: all three)")
+    p.add_argument(
+        "--device",
+        choices=devices.DEVICES,
+        default="auto",
+        help="auto: a GPU if there is one, else gfx950 where it can be had, else interpreter; interpreter: Triton's; "
+        "gfx950: MI355X machine code, emulated on the CPU; cuda: this machine's GPU",
+    )
+    p.add_argument("--seed", type=int, default=0, help="of weights, logits and activations (default 0)")
+    p.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
+    p.set_defaults(run=demo, needs=("torch", "triton"))
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    missing = [name for name in args.needs if find_spec(name) is None]
+    if missing:
+        print(
+            f"k3moe: {' and '.join(missing)} not installed. A ROCm image brings its own builds; "
+            "elsewhere: pip install 'vllm-k3moe[standalone]'",
+            file=sys.stderr,
+        )
+        return 2
+    status: int = args.run(args)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
