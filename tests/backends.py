@@ -1,0 +1,48 @@
+"""The three places where the kernel tests run, and what each runs.
+
+| backend | device | what it shows | what it runs |
+|---|---|---|---|
+| interpreter | CPU, Triton's interpreter | the source means what the oracle says | few M: 0.1 to 4 s a launch |
+| gfx950 | CPU, emulated MI355X code | the machine code does, in bounds, poisoned, one cache a workgroup | everything |
+| gpu | a real GPU | the same on hardware, in graphs | everything, and what is marked `gpu` |
+
+On gfx950 the tests at the true shape run twice, with workgroups one by one and with four interleaved (`order`).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+BACKENDS = ("interpreter", "gfx950", "gpu")
+EMULATOR = Path(__file__).parent / "gfx950emu"
+
+
+class Gfx950:
+    """The emulator as Triton's active driver. Its launch options hold for every launch until `options` changes them."""
+
+    def __init__(self) -> None:
+        os.environ.setdefault("GFX950_BUILD", str(Path(__file__).parents[1] / ".cache" / "gfx950emu"))
+        os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
+        os.environ["DEV"] = "CPU"  # tinygrad's own device, of which only the instruction decoder is used
+        sys.path.insert(0, str(EMULATOR))
+        import run_gfx950
+
+        options: dict[str, object] = {}
+
+        class Kernel(run_gfx950.GfxKernel):
+            def launch(self, grid, *args, **fixed):
+                return super().launch(grid, *args, **{**fixed, **options})
+
+        # the emulator fixes its options when it is installed; until it takes them per launch they are merged here
+        run_gfx950.GfxKernel = Kernel
+        run_gfx950.install()
+        self.options = options
+
+
+def start(backend: str) -> Gfx950 | None:
+    """Make `backend` what `kernel[grid](...)` runs on. Must come before the kernels are imported."""
+    if backend == "interpreter":
+        os.environ["TRITON_INTERPRET"] = "1"
+    elif backend == "gfx950":
+        return Gfx950()
+    return None

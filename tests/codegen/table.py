@@ -1,0 +1,114 @@
+"""gfx950 code of every specialisation that K3's plan can launch: what it needs and how long it is.
+
+    python tests/codegen/table.py [--block 16 ...] > benchmarks/results/gfx950-codegen.csv
+
+Compiled on the CPU for GPUTarget("hip", "gfx950", 64); nothing ran on a device, and an instruction count is not a time.
+"""
+
+import argparse
+import csv
+import re
+import sys
+from pathlib import Path
+
+import torch
+from compile_only import GFX950, activate
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from vllm_k3moe.kernels import moe_sort, mx, route_sort, route_sort_mid
+from vllm_k3moe.kernels import topk as router
+from vllm_k3moe.plan import RoutePlan
+from vllm_k3moe.shapes import K3_TP8
+
+LABELS = ("kernel", "tokens", "mode", "block")
+FIGURES = ("waves", "vgpr", "sgpr", "lds", "spills", "scratch", "instructions", "atomics", "cache_ops")
+KERNELS = (
+    router._topk,
+    mx._quantise,
+    moe_sort._expert_masks,
+    moe_sort._sort,
+    route_sort._route_sort,
+    route_sort_mid._route_quantise,
+)
+NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}
+
+
+def figures(compiled) -> dict[str, int]:
+    """Read one compiled kernel's needs off its assembly."""
+    asm = compiled.asm["amdgcn"]
+
+    def metadata(key: str) -> int:
+        return int(re.search(rf"\.{key}:\s*(\d+)", asm)[1])
+
+    code = [m[1] for m in re.finditer(r"^\t([a-z]\w+)", asm, re.MULTILINE)]
+    return {
+        "waves": compiled.metadata.num_warps,
+        "vgpr": metadata("vgpr_count"),
+        "sgpr": metadata("sgpr_count"),
+        "lds": compiled.metadata.shared,
+        "spills": metadata("vgpr_spill_count") + metadata("sgpr_spill_count"),
+        "scratch": metadata("private_segment_fixed_size"),
+        "instructions": len(code),
+        "atomics": sum("_atomic_" in name for name in code),
+        "cache_ops": sum(name in ("buffer_wbl2", "buffer_inv") for name in code),
+    }
+
+
+def seen() -> set:
+    return {(kernel, key) for kernel in KERNELS for cache in kernel.device_caches.values() for key in cache[0]}
+
+
+def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
+    """Launch everything a plan may launch, wherever its crossover lies, and read what that newly compiled."""
+    table = []
+
+    def record(launch, tokens: object, mode: str, block: object) -> None:
+        before = seen()
+        launch()
+        for kernel, key in sorted(seen() - before, key=lambda item: NAMES[item[0]]):
+            [cache] = kernel.device_caches.values()
+            own_block = block if "BLOCK" in kernel.arg_names else ""  # else compiled once for all blocks
+            labels = {"kernel": NAMES[kernel], "tokens": tokens, "mode": mode, "block": own_block}
+            table.append(labels | figures(cache[0][key]))
+
+    def tensors(m: int):
+        return (
+            torch.empty(m, K3_TP8.latent, dtype=torch.bfloat16),
+            torch.empty(m, K3_TP8.experts),
+            torch.empty(K3_TP8.experts),
+        )
+
+    def launch(front, plan: RoutePlan, m: int) -> None:
+        x, logits, bias = tensors(m)
+        front(logits, bias, x, plan.allocate(m, x.device), block=plan.block, mode=plan.mode)
+
+    x, logits, bias = tensors(64)
+    ids, weights = torch.empty(64, K3_TP8.topk, dtype=torch.int32), torch.empty(64, K3_TP8.topk)
+    record(lambda: router.topk(logits, bias, K3_TP8.topk), "any", "", "")
+    for mode in modes:
+        if mode != mx.NONE:
+            record(lambda mode=mode: mx.quantise(x, mode), "any", mode, "")
+    for block in blocks:
+        record(lambda block=block: moe_sort.moe_sort(ids, weights, K3_TP8.experts, block), "to 512", "", block)
+        for mode in modes:
+            plan = RoutePlan(K3_TP8, mode, block)
+            for m, label in ((1, "1"), (2, "2"), (4, "3 to 4"), (8, "5 to 8")):
+                record(lambda m=m, plan=plan: launch(route_sort.route_sort, plan, m), label, mode, block)
+            record(lambda plan=plan: launch(route_sort_mid.route_sort_mid, plan, 64), "to 512", mode, block)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--block", type=int, nargs="+", default=(16, 32, 64, 128))
+    parser.add_argument("--mode", nargs="+", default=mx.MODES)
+    arguments = parser.parse_args()
+    activate(GFX950)
+    writer = csv.DictWriter(sys.stdout, (*LABELS, *FIGURES), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(tuple(arguments.block), tuple(arguments.mode)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What the kernels do not serve: an error that names the argument, its value and what is accepted; nothing launched."""
+
+import pytest
+import torch
+
+from vllm_k3moe.kernels.moe_sort import moe_sort
+from vllm_k3moe.kernels.mx import quantise
+from vllm_k3moe.kernels.topk import topk
+from vllm_k3moe.plan import RoutePlan
+from vllm_k3moe.shapes import MoEShape
+
+pytestmark = pytest.mark.on("interpreter", "gpu")
+SHAPE = MoEShape(64, 64, 32, 4, 32, 32)
+PLAN = RoutePlan(SHAPE, "mxfp8", block=16)
+
+
+def arguments(device, m=2):
+    return {
+        "x": torch.zeros(m, 64, dtype=torch.bfloat16, device=device),
+        "logits": torch.zeros(m, 32, device=device),
+        "bias": torch.zeros(32, device=device),
+    }
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"x": torch.zeros(2, 64)}, TypeError, "x has dtype float32; accepted: bfloat16"),
+        ({"x": torch.zeros(64, dtype=torch.bfloat16)}, ValueError, "x has 1 dimensions, shape [64]"),
+        ({"x": torch.zeros(3, 64, dtype=torch.bfloat16)}, ValueError, "x has shape [3, 64]; accepted: [2, 64]"),
+        ({"x": torch.zeros(2, 32, dtype=torch.bfloat16)}, ValueError, "x has shape [2, 32]; accepted: [2, 64]"),
+        ({"x": torch.zeros(2, 33, dtype=torch.bfloat16)}, ValueError, "33 columns; accepted: a multiple of 32"),
+        ({"x": torch.zeros(64, 2, dtype=torch.bfloat16).T}, ValueError, "x has stride 2 in its last dimension"),
+        ({"x": None}, TypeError, "x is a NoneType; a torch.Tensor is needed"),
+        (
+            {"logits": torch.zeros(2, 32, dtype=torch.float64)},
+            TypeError,
+            "logits has dtype float64; accepted: float32 or",
+        ),
+        ({"logits": torch.zeros(2, 32, dtype=torch.float16)}, TypeError, "logits has dtype float16"),
+        ({"logits": torch.zeros(2, 31), "bias": torch.zeros(31)}, ValueError, "logits has shape [2, 31]"),
+        ({"logits": torch.zeros(32, 2).T}, ValueError, "logits has stride 2 in its last dimension"),
+        ({"bias": torch.zeros(31)}, ValueError, "bias has shape [31]; accepted: [32]"),
+        ({"bias": torch.zeros(32, dtype=torch.int32)}, TypeError, "bias has dtype int32"),
+        ({"bias": torch.zeros(32, 1)}, ValueError, "bias has 2 dimensions"),
+        ({"bias": torch.zeros(32, device="meta")}, ValueError, "bias is on meta; the other arguments are on"),
+        ({"x": torch.zeros(2, 64, dtype=torch.bfloat16, device="meta")}, ValueError, "x is on meta"),
+    ],
+)
+def test_plan_arguments(change, error, message, device):
+    moved = {
+        k: v.to(device) if isinstance(v, torch.Tensor) and v.device.type == "cpu" else v for k, v in change.items()
+    }
+    with pytest.raises(error) as raised:
+        PLAN(**{**arguments(device), **moved})
+    assert message in str(raised.value)
+
+
+def test_too_many_tokens(device):
+    with pytest.raises(ValueError, match="M=513 tokens; accepted: 0 to 512"):
+        PLAN(**arguments(device, m=513))
+    with pytest.raises(ValueError, match="M=513 tokens"):
+        moe_sort(torch.zeros(513, 4, dtype=torch.int32, device=device), torch.zeros(513, 4, device=device), 32, 16)
+
+
+@pytest.mark.parametrize(
+    "shape, mode, block, message",
+    [
+        (SHAPE, "fp8", 16, "mode='fp8'; accepted: none, mxfp8, mxfp4"),
+        (SHAPE, "none", 48, "block=48 rows; accepted: 16, 32, 64, 128"),
+        (MoEShape(64, 64, 1025, 4, 32, 32), "none", 16, "E=1025 experts; accepted: 1 to 1024"),
+        (MoEShape(64, 64, 64, 33, 32, 32), "none", 16, "K=33 experts per token; accepted: 1 to 32"),
+        (MoEShape(64, 64, 8, 9, 32, 32), "none", 16, "K=9 experts per token"),
+        (MoEShape(64, 64, 8, 0, 32, 32), "none", 16, "K=0 experts per token"),
+    ],
+)
+def test_plan_settings(shape, mode, block, message):
+    with pytest.raises(ValueError) as raised:
+        RoutePlan(shape, mode, block)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "ids, weights, e, block, error, message",
+    [
+        (torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2, 4), 32, 16, TypeError, "ids has dtype int64"),
+        (torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 3), 32, 16, ValueError, "weights has shape [2, 3]"),
+        (torch.zeros(2, 8, dtype=torch.int32)[:, :4], torch.zeros(2, 4), 32, 16, ValueError, "ids has strides (8, 1)"),
+        (torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4), 2000, 16, ValueError, "E=2000"),
+        (torch.zeros(2, 4, dtype=torch.int32), torch.zeros(2, 4), 32, 8, ValueError, "block=8"),
+    ],
+)
+def test_sort_arguments(ids, weights, e, block, error, message, device):
+    with pytest.raises(error) as raised:
+        moe_sort(ids.to(device), weights.to(device), e, block)
+    assert message in str(raised.value)
+
+
+def test_quantise_and_topk_arguments(device):
+    x = torch.zeros(2, 64, dtype=torch.bfloat16, device=device)
+    with pytest.raises(ValueError, match="mode='none' quantises nothing"):
+        quantise(x, "none")
+    with pytest.raises(ValueError, match="mode='nvfp4'; accepted"):
+        quantise(x, "nvfp4")
+    with pytest.raises(ValueError, match="K=33"):
+        topk(torch.zeros(2, 64, device=device), torch.zeros(64, device=device), 33)

@@ -1,0 +1,199 @@
+"""The whole front through RoutePlan: route, sort, quantise, zero at K3's shape, one launch and two."""
+
+import pytest
+import torch
+
+import cases
+from vllm_k3moe import reference
+from vllm_k3moe.kernels.moe_sort import Sorted
+from vllm_k3moe.kernels.route_sort import Front, route_sort
+from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
+from vllm_k3moe.plan import ONE_LAUNCH_TOKENS, RoutePlan
+from vllm_k3moe.shapes import K3_TP8, MoEShape
+
+MODES = ("none", "mxfp8", "mxfp4")
+QUANTISE = {"mxfp8": reference.quantise_mxfp8, "mxfp4": reference.quantise_mxfp4}
+LAUNCH = {"one": route_sort, "two": route_sort_mid}
+NAN = float("nan")
+
+
+def inputs(m: int, shape: MoEShape, rng: torch.Generator, device: torch.device):
+    """x, logits, bias as a layer sees them."""
+    x = (torch.randn(m, shape.latent, generator=rng) * 3).to(torch.bfloat16)
+    logits, bias = torch.randn(m, shape.experts, generator=rng), torch.randn(shape.experts, generator=rng) * 0.1
+    return x.to(device), logits.to(device), bias.to(device)
+
+
+def guarded(plan: RoutePlan, m: int, device: torch.device) -> tuple[Front, list[cases.Guarded]]:
+    """The plan's buffers, poisoned, each between guard bytes."""
+    guards: list[cases.Guarded] = []
+
+    def guard(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        if tensor is None:
+            return None
+        guards.append(cases.Guarded(tensor.shape, tensor.dtype, device))
+        return guards[-1].tensor
+
+    bare = plan.allocate(m, torch.device("meta"))
+    inner = Sorted(*map(guard, bare.sorted))
+    return bare._replace(
+        sorted=inner, **{f: guard(getattr(bare, f)) for f in ("ids", "weights", "rows", "scales", "zeroed")}
+    ), guards
+
+
+def check(front: Front, plan: RoutePlan, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> None:
+    """Every product against the oracle; every byte outside the valid region still poison."""
+    x, logits, bias = x.cpu(), logits.cpu(), bias.cpu()
+    m, shape = len(x), plan.shape
+    ids, weights = front.ids.cpu(), front.weights.cpu()
+    assert reference.routing_faults(ids, weights, logits, bias) == []
+
+    want = reference.sort(ids, weights, shape.experts, plan.block)
+    rows = int(want.num_valid_ids[0])
+    for name, size in (("sorted_ids", rows), ("sorted_weights", rows), ("sorted_expert_ids", rows // plan.block)):
+        got = getattr(front.sorted, name).cpu()
+        assert torch.equal(got[:size], getattr(want, name)), name
+        assert (got[size:].view(torch.uint8) == cases.POISON).all(), f"{name} past the valid region"
+    assert front.sorted.num_valid_ids.tolist() == [rows, m]
+
+    if plan.mode != "none":
+        want_rows, want_scales = QUANTISE[plan.mode](x)
+        assert torch.equal(front.rows.cpu(), want_rows)
+        scales, written = reference.scatter_scales(want_scales, want.sorted_ids, m, *front.scales.shape)
+        assert torch.equal(front.scales.cpu().view(-1)[written], scales[written])
+        assert (front.scales.cpu().view(-1)[~written] == cases.POISON).all(), "scale bytes of no real row"
+    if plan.zero:
+        assert (front.zeroed.cpu().view(torch.int16) == 0).all()
+
+
+def run(launch: str, plan: RoutePlan, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> Front:
+    front, guards = guarded(plan, len(x), x.device)
+    LAUNCH[launch](logits, bias, x, front, block=plan.block, mode=plan.mode, scaling=plan.scaling)
+    assert all(g.intact() for g in guards)
+    return front
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.tokens(interpreter=(1, 3), gfx950=cases.TRUE_SHAPE, gpu=(*cases.TOKENS, *cases.VERIFY))
+def test_plan_at_the_true_shape(m, mode, order, device, rng):
+    plan = RoutePlan(K3_TP8, mode, block=32)
+    x, logits, bias = inputs(m, K3_TP8, rng, device)
+    check_fresh(plan(x, logits, bias), plan, x, logits, bias)
+
+
+def check_fresh(front: Front, plan: RoutePlan, x, logits, bias) -> None:
+    """`check` for buffers that the plan allocated: what lies outside the valid region is nobody's."""
+    rows = int(front.sorted.num_valid_ids[0])
+    for tensor, size in zip(front.sorted, (rows, rows, rows // plan.block), strict=False):
+        cases.poison(tensor[size:])
+    if front.scales is not None:
+        _, written = reference.scatter_scales(
+            torch.zeros(len(x), plan.shape.latent // 32, dtype=torch.uint8), front.sorted.sorted_ids[:rows].cpu(),
+            len(x), *front.scales.shape,
+        )  # fmt: skip
+        front.scales.view(-1)[~written.to(front.scales.device)] = cases.POISON
+    check(front, plan, x, logits, bias)
+
+
+@pytest.mark.on("gfx950", "gpu")
+@pytest.mark.parametrize("block", cases.BLOCKS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("launch, m", [("one", 1), ("one", 2), ("one", 3), ("one", 7), ("two", 1), ("two", 40)])
+def test_every_block(launch, m, mode, block, device, rng):
+    plan = RoutePlan(K3_TP8, mode, block)
+    args = inputs(m, K3_TP8, rng, device)
+    check(run(launch, plan, *args), plan, *args)
+
+
+@pytest.mark.on("gfx950", "gpu")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.tokens(gfx950=(63, 129, 512), gpu=(9, *cases.TOKENS, *cases.VERIFY))
+def test_two_launches_to_their_limit(m, mode, device, rng):
+    plan = RoutePlan(K3_TP8, mode, block=64)
+    args = inputs(m, K3_TP8, rng, device)
+    check(run("two", plan, *args), plan, *args)
+
+
+@pytest.mark.parametrize("launch", LAUNCH)
+@pytest.mark.parametrize("mode", ["mxfp8", "mxfp4"])
+@pytest.mark.parametrize("latent", [32, 544, 2080])
+def test_other_shapes(launch, mode, latent, device, rng):
+    """Rows whose last slice and last scale tile are not full; fewer experts than a mask word, an odd K."""
+    plan = RoutePlan(MoEShape(64, latent, 24, 5, 32, 32), mode, block=16)
+    args = inputs(5, plan.shape, rng, device)
+    check(run(launch, plan, *args), plan, *args)
+
+
+@pytest.mark.parametrize("launch", LAUNCH)
+def test_strides_alignment_and_bf16_logits(launch, device, rng):
+    plan = RoutePlan(MoEShape(64, 96, 40, 4, 32, 32), "mxfp8", block=16)
+    x = torch.randn(6, 131, generator=rng).to(torch.bfloat16).to(device)[:, 1:97]
+    logits = torch.randn(6, 51, generator=rng).to(torch.bfloat16).to(device)[:, 3:43]
+    bias = (torch.randn(41, generator=rng) * 0.1).to(device)[1:]
+    check(run(launch, plan, x, logits, bias), plan, x, logits, bias)
+
+
+@pytest.mark.parametrize("launch", LAUNCH)
+@pytest.mark.parametrize("skew", ["same", "one hot"])
+def test_skewed_routing(launch, skew, device, rng):
+    """All tokens on the same experts, and one expert in every token among others."""
+    plan = RoutePlan(MoEShape(64, 64, 64, 4, 32, 32), "mxfp8", block=16)
+    m = 8 if launch == "one" else 40
+    x, logits, bias = inputs(m, plan.shape, rng, device)
+    if skew == "same":
+        logits = logits[:1].expand(m, -1).contiguous()
+    else:
+        bias[37] = 4.0
+    check(run(launch, plan, x, logits, bias), plan, x, logits, bias)
+
+
+@pytest.mark.parametrize("launch", LAUNCH)
+def test_weight_of_exactly_zero(launch, device, rng):
+    """Its pair keeps its row and ordinary scale bytes; stage 2 multiplies by 0."""
+    plan = RoutePlan(MoEShape(64, 64, 32, 4, 32, 32), "mxfp8", block=16)
+    x, logits, bias = inputs(3, plan.shape, rng, device)
+    bias[5], logits[1, 5] = 9.0, -100.0
+    front = run(launch, plan, x, logits, bias)
+    check(front, plan, x, logits, bias)
+    assert front.ids[1, 0] == 5 and front.weights[1, 0] == 0
+
+
+@pytest.mark.parametrize("launch", LAUNCH)
+@pytest.mark.parametrize("garbage", [0.0, NAN, 3e38])
+def test_padding_tokens_change_nothing(launch, garbage, device, rng):
+    """A captured batch is padded with whatever is in memory: the real tokens' products are those of the bare batch."""
+    plan = RoutePlan(MoEShape(64, 96, 48, 4, 32, 32), "mxfp8", block=32)
+    x, logits, bias = inputs(5, plan.shape, rng, device)
+    bare = run(launch, plan, x[:3], logits[:3], bias)
+    x[3:], logits[3:] = garbage, garbage
+    padded = run(launch, plan, x, logits, bias)
+    check(padded, plan, x, logits, bias)
+    for name in ("ids", "weights", "rows"):
+        assert torch.equal(getattr(padded, name)[:3].view(torch.uint8), getattr(bare, name).view(torch.uint8)), name
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_tokens(mode, device):
+    plan = RoutePlan(K3_TP8, mode, block=32)
+    front = plan(*inputs(0, K3_TP8, torch.Generator(), device))
+    assert plan.launches(0) == ()
+    assert front.ids.shape == front.weights.shape == (0, 16)
+    assert front.sorted.num_valid_ids.tolist() == [0, 0]
+    assert [t.numel() for t in front.sorted[:3]] == [0, 0, 0]
+    assert front.zeroed.shape == (0, K3_TP8.latent)
+    assert (front.rows is None) == (front.scales is None) == (mode == "none")
+
+
+def test_without_zeroing(device, rng):
+    plan = RoutePlan(MoEShape(64, 64, 32, 4, 32, 32), "none", block=16, zero=False)
+    args = inputs(2, plan.shape, rng, device)
+    for launch in LAUNCH:
+        front = run(launch, plan, *args)
+        assert front.zeroed is None
+        check(front, plan, *args)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_launches_by_tokens(mode):
+    plan, one = RoutePlan(K3_TP8, mode, block=32), ONE_LAUNCH_TOKENS[mode]
+    assert [len(plan.launches(m)) for m in (0, 1, one, one + 1, 512)] == [0, 1, 1, 2, 2]
