@@ -91,14 +91,14 @@ def _place(masks, num_tokens, first_expert, BLOCK: tl.constexpr, TILE: tl.conste
         counters += (mask[:, :, None] >> phase[None, None, :]) & 0x01010101
     even = tl.sum(counters & 0x00FF00FF, axis=0)
     odd = tl.sum((counters >> 8) & 0x00FF00FF, axis=0)
-    first_block = 0
-    pairs = tl.zeros((_EXPERTS,), tl.int32)
+    below = tl.zeros((_WORDS, _EXPERTS), tl.int32)
+    own = tl.zeros((_WORDS, _EXPERTS), tl.int32)
     for j in tl.static_range(4):
         count = ((even if j % 2 == 0 else odd) >> (16 * (j // 2))) & 0xFFFF
         expert = (word * 32)[:, None] + 8 * j + phase[None, :]
-        first_block += tl.sum(tl.where(expert < first_expert, tl.cdiv(count, BLOCK), 0))
-        pairs += tl.sum(tl.where(expert == first_expert + phase[None, :], count, 0), axis=0)
-    return first_block, pairs
+        below += tl.where(expert < first_expert, tl.cdiv(count, BLOCK), 0)
+        own += tl.where(expert == first_expert + phase[None, :], count, 0)
+    return tl.sum(below), tl.sum(own, axis=0)
 
 
 @triton.jit

@@ -4,11 +4,11 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from vllm_k3moe.reference import sort
 
 import cases
 from vllm_k3moe.kernels import moe_sort as module
 from vllm_k3moe.kernels.moe_sort import Sorted, SortExtension, max_blocks, moe_sort
+from vllm_k3moe.reference import sort
 from vllm_k3moe.shapes import K3_TP8
 
 E, K = K3_TP8.experts, K3_TP8.topk

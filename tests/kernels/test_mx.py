@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from vllm_k3moe.reference import quantise_mxfp4, quantise_mxfp8
 
 from vllm_k3moe.kernels.mx import quantise
+from vllm_k3moe.reference import quantise_mxfp4, quantise_mxfp8
 from vllm_k3moe.shapes import K3_TP8
 
 L = K3_TP8.latent
