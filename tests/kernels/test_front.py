@@ -5,6 +5,9 @@ import torch
 
 import cases
 from vllm_k3moe import reference
+from vllm_k3moe.kernels import moe_sort as moe_sort_module
+from vllm_k3moe.kernels import route_sort as route_sort_module
+from vllm_k3moe.kernels import route_sort_mid as route_sort_mid_module
 from vllm_k3moe.kernels.moe_sort import Sorted
 from vllm_k3moe.kernels.route_sort import Front, route_sort
 from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
@@ -197,3 +200,20 @@ def test_without_zeroing(device, rng):
 def test_launches_by_tokens(mode):
     plan, one = RoutePlan(K3_TP8, mode, block=32), ONE_LAUNCH_TOKENS[mode]
     assert [len(plan.launches(m)) for m in (0, 1, one, one + 1, 512)] == [0, 1, 1, 2, 2]
+
+
+@pytest.mark.on("gfx950", "gpu")
+@pytest.mark.parametrize("launch, counts", [("one", (3, 4)), ("two", (1, 2, 16, 17, 33, 48))])
+def test_tokens_are_no_specialisation_key(launch, counts, device, rng):
+    """Within a bucket of the one launch, and for any M of the two, the first batch has compiled everything."""
+    plan = RoutePlan(MoEShape(64, 64, 32, 4, 32, 32), "mxfp8", block=16)
+    kernels = (route_sort_module._route_sort, route_sort_mid_module._route_quantise, moe_sort_module._sort)
+
+    def compiled() -> int:
+        return sum(len(cache[0]) for kernel in kernels for cache in kernel.device_caches.values())
+
+    run(launch, plan, *inputs(counts[0], plan.shape, rng, device))
+    before = compiled()
+    for m in counts[1:]:
+        run(launch, plan, *inputs(m, plan.shape, rng, device))
+    assert compiled() == before
