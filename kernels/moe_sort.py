@@ -13,7 +13,7 @@ No program hands anything to another and nothing is accumulated in memory: no at
 order of workgroups that matters. The price is that every program reads all masks (64 KB at M=512).
 
 Counting: a mask word shifted by 0..7 and cut to one bit per byte holds four counters; they are summed over tokens as
-bytes, a tile row sees at most 255 tokens, then as 16-bit halves. `tl.histogram` is reported miscompiled on gfx950.
+bytes, of which each sees 16 tokens at most, then as 16-bit halves. `tl.histogram` is reported miscompiled on gfx950.
 
 `SortExtension` lets others ride: `rows` sees every block of sorted rows after it is written, `rider` runs in extra
 programs behind the sort's own. Without one, neither the launch nor a byte of the output differs.
@@ -31,7 +31,6 @@ from . import checks
 
 WORDS = 32  # mask words of a token
 _WORDS = tl.constexpr(WORDS)
-_TILE = 32  # tokens counted at a time; 512 / 32 = 16 visits keep the byte counters far below 255
 _EXPERTS = tl.constexpr(8)  # experts per program: one byte of a mask word
 
 
@@ -67,28 +66,35 @@ def max_blocks(num_tokens: int, topk: int, num_experts: int, block: int) -> int:
 
 
 @triton.jit
-def store_mask(masks, token, ids, live):
-    """Write the mask of one token from ids [1, n], those that `live` says are its own."""
-    word = tl.arange(0, _WORDS)
-    bit = tl.where(live & (ids >> 5 == word[:, None]), 1 << (ids & 31), 0)
-    tl.store(masks + token * _WORDS + word, tl.sum(bit, axis=1))
+def _or(a, b):
+    return a | b
 
 
 @triton.jit
-def _expert_masks(ids, masks, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr):
-    token, slot = tl.program_id(0), tl.arange(0, TOPK_PADDED)[None, :]
-    store_mask(masks, token, tl.load(ids + token * TOPK + slot, mask=slot < TOPK, other=0), slot < TOPK)
+def store_mask(masks, token, ids, live, NUM_EXPERTS: tl.constexpr):
+    """Write the mask of one token from ids [n], those that `live` says are its own and that are experts."""
+    word = tl.arange(0, _WORDS)[:, None]
+    own = (live & (ids >= 0) & (ids < NUM_EXPERTS))[None, :] & ((ids >> 5)[None, :] == word)
+    bits = tl.reduce(tl.where(own, 1 << (ids & 31)[None, :], 0), 1, _or)
+    tl.store(masks + token.to(tl.int64) * _WORDS + tl.arange(0, _WORDS), bits)
+
+
+@triton.jit
+def _expert_masks(ids, masks, NUM_EXPERTS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr):
+    token, slot = tl.program_id(0), tl.arange(0, TOPK_PADDED)
+    id = tl.load(ids + token * TOPK + slot, mask=slot < TOPK, other=0)
+    store_mask(masks, token, id, slot < TOPK, NUM_EXPERTS)
 
 
 @triton.jit
 def _place(masks, num_tokens, first_expert, BLOCK: tl.constexpr, TILE: tl.constexpr):
     """Count all experts: (first block, pairs int32 [8]) of the 8 experts from `first_expert` on."""
     word, phase = tl.arange(0, _WORDS), tl.arange(0, _EXPERTS)
-    counters = tl.zeros((TILE, _WORDS, _EXPERTS), tl.int32)  # byte j of [.., w, p] counts expert 32w + 8j + p
+    counters = tl.zeros((32, _WORDS, _EXPERTS), tl.int32)  # byte j of [.., w, p] counts expert 32w + 8j + p
     for first in range(0, num_tokens, TILE):
-        token = first + tl.arange(0, TILE)[:, None]
-        mask = tl.load(masks + token * _WORDS + word[None, :], mask=token < num_tokens, other=0)
-        counters += (mask[:, :, None] >> phase[None, None, :]) & 0x01010101
+        token = first + (tl.arange(0, TILE // 32)[:, None] * 32 + tl.arange(0, 32)[None, :])[:, :, None]
+        mask = tl.load(masks + token * _WORDS + word[None, None, :], mask=token < num_tokens, other=0)
+        counters += tl.sum((mask[:, :, :, None] >> phase[None, None, None, :]) & 0x01010101, axis=0)
     even = tl.sum(counters & 0x00FF00FF, axis=0)
     odd = tl.sum((counters >> 8) & 0x00FF00FF, axis=0)
     below = tl.zeros((_WORDS, _EXPERTS), tl.int32)
@@ -121,18 +127,22 @@ def _write_pairs(
     TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Walk the tokens in order and give each pair of the experts [8] the next row [8] of its expert."""
-    slot = tl.arange(0, TOPK_PADDED)[None, :]
+    slot = tl.arange(0, TOPK_PADDED)[:, None]
     for first in range(0, num_tokens, TILE):
-        token = first + tl.arange(0, TILE)
-        live = (token < num_tokens)[:, None] & (slot < TOPK)
-        id = tl.load(ids + token[:, None] * TOPK + slot, mask=live, other=-1)
-        weight = tl.load(weights + token[:, None] * TOPK + slot, mask=live, other=0.0)
-        match = id[None, :, :] == expert[:, None, None]
-        hit = tl.sum(match.to(tl.int32), axis=2)
+        token = first + tl.arange(0, TILE)[None, :]
+        live = (token < num_tokens) & (slot < TOPK)
+        id = tl.load(ids + token * TOPK + slot, mask=live, other=-1)
+        # weights travel as bits: a sum of floats would lose the sign of -0.0
+        weight = tl.load(weights + token * TOPK + slot, mask=live, other=0.0).to(tl.int32, bitcast=True)
+        match = (
+            id[:, None, :] == expert[None, :, None]
+        )  # slots first: they are registers then, and summed without lanes
+        hit = tl.max(match.to(tl.int32), axis=0)  # not more than the mask says, even of an id that a token repeats
         row = next_row[:, None] + tl.cumsum(hit, axis=1) - 1
-        entry = tl.sum(tl.where(match, slot[None, :, :], 0), axis=2) << 24 | token[None, :]
+        entry = tl.sum(tl.where(match, slot[:, None, :], 0), axis=0) << 24 | token
         tl.store(sorted_ids + row, entry, mask=hit > 0)
-        tl.store(sorted_weights + row, tl.sum(tl.where(match, weight[None, :, :], 0.0), axis=2), mask=hit > 0)
+        bits = tl.sum(tl.where(match, weight[:, None, :], 0), axis=0)
+        tl.store(sorted_weights + row, bits.to(tl.float32, bitcast=True), mask=hit > 0)
         next_row += tl.sum(hit, axis=1)
 
 
@@ -196,10 +206,10 @@ def empty_sorted(num_tokens: int, topk: int, num_experts: int, block: int, devic
     )
 
 
-def write_masks(ids: torch.Tensor, masks: torch.Tensor) -> None:
+def write_masks(ids: torch.Tensor, masks: torch.Tensor, num_experts: int) -> None:
     """The first launch alone: masks int32 [M, 32] of ids [M, K]. Checks nothing."""
     m, k = ids.shape
-    _expert_masks[(m,)](ids, masks, TOPK=k, TOPK_PADDED=triton.next_power_of_2(k), num_warps=1)
+    _expert_masks[(m,)](ids, masks, NUM_EXPERTS=num_experts, TOPK=k, TOPK_PADDED=triton.next_power_of_2(k), num_warps=1)
 
 
 def sort_masked(
@@ -212,7 +222,7 @@ def sort_masked(
     _sort[(sorters + extension.rider_programs,)](
         ids, weights, masks, *out, m, extension.rows, extension.row_args, extension.rider, extension.rider_args,
         NUM_EXPERTS=num_experts, TOPK=k, TOPK_PADDED=triton.next_power_of_2(k), BLOCK=block,
-        TILE=_TILE, MAX_TOKENS=checks.MAX_TOKENS, num_warps=4,
+        TILE=32 if m <= 32 else 128, MAX_TOKENS=checks.MAX_TOKENS, num_warps=4 if m <= 32 else 8,
     )  # fmt: skip
 
 
@@ -232,7 +242,8 @@ def moe_sort(
     """Sort M <= 512 tokens' pairs (ids int32 [M, K], weights fp32 [M, K]) by expert, stably.
 
     Ids outside [0, E) are never used as an index. With such an id, or one expert twice in a token, the output is
-    undefined but nothing outside of it is written: N pairs never ask for more rows than `max_blocks` gives.
+    undefined but nothing outside of it is written: masks hold experts only, and a program never writes more rows than
+    they count.
     """
     check_sort(ids, weights, num_experts, block)
     m, k = ids.shape
@@ -241,6 +252,6 @@ def moe_sort(
         out.num_valid_ids.zero_()
         return out
     masks = torch.empty((m, WORDS), dtype=torch.int32, device=ids.device)
-    write_masks(ids, masks)
+    write_masks(ids, masks, num_experts)
     sort_masked(ids, weights, masks, out, num_experts, block, extension)
     return out

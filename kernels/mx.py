@@ -102,7 +102,7 @@ def quantise_slice(
     offset = token.to(tl.int64) * (WIDTH // _GROUP * ROW) + group[:, None] * ROW + tl.arange(0, ROW)[None, :]
     tl.store(rows + offset, code, mask=live[:, None])
     if scales is not None:
-        tl.store(scales + token * (WIDTH // _GROUP) + group, scale.to(tl.uint8), mask=live)
+        tl.store(scales + token.to(tl.int64) * (WIDTH // _GROUP) + group, scale.to(tl.uint8), mask=live)
 
 
 @triton.jit

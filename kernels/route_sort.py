@@ -25,7 +25,7 @@ import triton.language as tl
 
 from .moe_sort import Sorted
 from .mx import _GROUP, GROUP, group_scales, groups_padded, quantise_slice, scale_offset
-from .topk import route_tokens, store_routes, warp_size
+from .topk import padded_topk, route_tokens, store_routes, warp_size
 
 MAX_TOKENS = 8  # 16 spill on gfx950: 256 pairs against each other
 SLICE_GROUPS = 16  # groups per quantising program: 512 columns; L = 3584 is 7 of them
@@ -33,7 +33,7 @@ SLICE_GROUPS = 16  # groups per quantising program: 512 columns; L = 3584 is 7 o
 
 @triton.jit
 def _by_slot(value, slots, TOKENS: tl.constexpr, TOPK_PADDED: tl.constexpr):
-    """[TOKENS * candidates] to [TOKENS, TOPK_PADDED]: each slot takes the one candidate that holds it."""
+    """int32 [TOKENS * candidates] to [TOKENS, TOPK_PADDED]: each slot takes the one candidate that holds it."""
     CANDIDATES: tl.constexpr = value.shape[0] // TOKENS
     value, slots = tl.reshape(value, (TOKENS, CANDIDATES)), tl.reshape(slots, (TOKENS, CANDIDATES))
     held = slots[:, :, None] == tl.arange(0, TOPK_PADDED)[None, None, :]
@@ -125,7 +125,9 @@ def _route_sort(
         )  # fmt: skip
         store_routes(ids, weights, slots, out_ids, out_weights, 0, num_tokens, TOKENS, TOPK)
         row, live = _sort_pairs(
-            _by_slot(ids, slots, TOKENS, TOPK_PADDED), _by_slot(weights, slots, TOKENS, TOPK_PADDED), num_tokens,
+            _by_slot(ids, slots, TOKENS, TOPK_PADDED),
+            _by_slot(weights.to(tl.int32, bitcast=True), slots, TOKENS, TOPK_PADDED).to(tl.float32, bitcast=True),
+            num_tokens,
             sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, TOKENS, TOPK, TOPK_PADDED, BLOCK,
         )  # fmt: skip
         if scales is not None:
@@ -157,7 +159,7 @@ def route_sort(logits, bias, x, out: Front, *, block: int, mode: str, scaling: f
         logits, logits.stride(0), bias, float(scaling), x, x.stride(0), m,
         out.ids, out.weights, *out.sorted, out.rows, out.scales, out.zeroed,
         NUM_EXPERTS=logits.shape[1], COLUMNS=triton.next_power_of_2(logits.shape[1]),
-        TOPK=k, TOPK_PADDED=triton.next_power_of_2(k), BLOCK=block, MODE=mode,
+        TOPK=k, TOPK_PADDED=padded_topk(k), BLOCK=block, MODE=mode,
         WIDTH=width, GROUPS_PADDED=groups_padded(width),
         TOKENS=tokens, GROUPS=SLICE_GROUPS, SCATTER_GROUPS=min(128, 256 // tokens), LANES=warp_size(),
         num_warps=min(4 * tokens, 16),

@@ -20,7 +20,7 @@ import triton.language as tl
 from .moe_sort import WORDS, SortExtension, sort_masked, store_mask
 from .mx import GROUP, groups_padded, scale_offset
 from .route_sort import SLICE_GROUPS, Front, prepare_slice
-from .topk import route_tokens, store_routes, warp_size
+from .topk import padded_topk, route_tokens, store_routes, warp_size
 
 _ZERO_COLUMNS = 4096  # elements of the output that one rider zeroes
 
@@ -38,7 +38,7 @@ def _route_quantise(
             1, NUM_EXPERTS, COLUMNS, TOPK, TOPK_PADDED, LANES,
         )  # fmt: skip
         store_routes(ids, weights, slots, out_ids, out_weights, pid, num_tokens, 1, TOPK)
-        store_mask(masks, pid, ids[None, :], (slots < TOPK)[None, :])
+        store_mask(masks, pid, ids, slots < TOPK, NUM_EXPERTS)
     else:
         prepare_slice(x, x_stride, rows, row_scales, None, pid - num_tokens, MODE, WIDTH, GROUPS)
 
@@ -77,7 +77,7 @@ def route_sort_mid(logits, bias, x, out: Front, *, block: int, mode: str, scalin
     _route_quantise[(m + m * slices,)](
         logits, logits.stride(0), bias, float(scaling), x, x.stride(0), m,
         out.ids, out.weights, masks, out.rows, row_scales,
-        NUM_EXPERTS=e, COLUMNS=triton.next_power_of_2(e), TOPK=k, TOPK_PADDED=triton.next_power_of_2(k),
+        NUM_EXPERTS=e, COLUMNS=triton.next_power_of_2(e), TOPK=k, TOPK_PADDED=padded_topk(k),
         MODE=mode, WIDTH=width, GROUPS=SLICE_GROUPS, LANES=warp_size(), num_warps=4,
     )  # fmt: skip
     constant = tl.constexpr

@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from vllm_k3moe import device as devices
 from vllm_k3moe.kernels.route_sort import Front
 from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.shapes import K3_TP8
@@ -43,6 +44,8 @@ def test_json(device):
         (("--m", "0"), "M = 0; accepted: 1 to 512"),
         (("--m", "two"), "'two' is not a comma-separated list of integers"),
         (("--mode", "fp8"), "invalid choice: 'fp8'"),
+        (("--m", "2,1,2"), "M = 2 twice"),
+        (("--mode", "none", "none"), "mode 'none' twice"),
         (("--device", "tpu"), "invalid choice: 'tpu'"),
     ],
 )
@@ -58,6 +61,14 @@ def test_no_gpu():
     done = k3moe("--device", "cuda")
     assert done.returncode == 2
     assert "torch sees no GPU here" in done.stderr
+
+
+@pytest.mark.parametrize("device", ["gfx950", "cuda"])
+def test_the_interpreter_takes_no_other_name(monkeypatch, device):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(devices.DeviceError, match="TRITON_INTERPRET=1 is set"):
+        devices.start(device)
 
 
 PLAN = RoutePlan(K3_TP8, "mxfp8", block=32)
@@ -81,7 +92,7 @@ def test_equal_products(front):
         ("sorted_expert_ids", (5,), "sorted", "sorted_expert_ids[5]: got"),
         ("num_valid_ids", (1,), "sorted", "num_valid_ids[1]: got"),
         ("rows", (0, 3583), "quantised", "rows[0, 3583]: got"),
-        ("scales", (0, 0), "quantised", "scales of real rows[0]: got"),
+        ("scales", (0, 0), "quantised", "scales[0, 0]: got"),
         ("ids", (0, 2), "ids", "token 0 slot"),
         ("weights", (0, 7), "ids", "weight: token 0 slot 7"),
         ("zeroed", (0, 11), None, "zeroed[0, 11]: got"),
@@ -96,3 +107,12 @@ def test_a_wrong_product_is_named(front, product, at, verdict, fault):
     case = compare(broken, PLAN, *inputs(1, seed=3))
     assert verdict is None or getattr(case, verdict) == "DIFFER"
     assert any(fault in line for line in case.faults), case.faults
+
+
+@pytest.mark.parametrize("expert", [-1, 896])
+def test_an_expert_that_does_not_exist_is_named(front, expert):
+    ids = front.ids.clone()
+    ids[0, 2] = expert
+    case = compare(front._replace(ids=ids), PLAN, *inputs(1, seed=3))
+    assert case.ids == "DIFFER"
+    assert f"token 0 slot 2: got expert {expert}" in case.faults[0]

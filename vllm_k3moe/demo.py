@@ -123,13 +123,16 @@ def print_tables(doc: dict[str, Any]) -> None:
         table.add_column(name, justify="left" if name == "mode" else "right")
     for case in doc["cases"]:
         us = "-" if case["us"] is None else f"{case['us']:.1f}"
+        ulp = "-" if case["weight_ulp"] is None else f"{case['weight_ulp']:.1f}"
         verdicts = (case[name] or "-" for name in ("ids", "sorted", "quantised"))
         table.add_row(
-            str(case["m"]), case["mode"], str(case["launches"]), *verdicts, f"{case['weight_ulp']:.1f}", us,
+            str(case["m"]), case["mode"], str(case["launches"]), *verdicts, ulp, us,
             style="red" if case["faults"] else None,
         )  # fmt: skip
     console.print(table)
     for block in doc["block"]:
+        if block["error"] is None:
+            continue
         console.print(
             f"routed block, M={block['m']}, I={shape['inter']}, mode {block['mode']}: oracle experts on the front's "
             f"products differ from the oracle by {block['error']:.1e} (relative L2)"
@@ -140,8 +143,19 @@ def print_tables(doc: dict[str, Any]) -> None:
     console.print("every product equals the oracle's" if doc["ok"] else "some products differ: see MISMATCH above")
 
 
+def wrong_usage(ms: list[int] | None, modes: list[str]) -> list[str]:
+    """Why `ms` and `modes` cannot be run, one line each."""
+    faults = [f"M = {m}; accepted: 1 to 512" for m in ms or [] if not 1 <= m <= 512]
+    faults += [f"mode {mode!r}; accepted: {', '.join(MODES)}" for mode in modes if mode not in MODES]
+    faults += [f"M = {m} twice; name each once" for m in sorted({m for m in ms or [] if (ms or []).count(m) > 1})]
+    return faults + [f"mode {m!r} twice; name each once" for m in sorted({m for m in modes if modes.count(m) > 1})]
+
+
 def run_demo(ms: list[int] | None, modes: list[str], device: str, seed: int, as_json: bool) -> int:
-    """Exit status: 0 all equal, 1 a mismatch, 2 the device is not to be had. `ms` None: the device's own list."""
+    """Exit status: 0 all equal, 1 a mismatch, 2 wrong usage or no such device. `ms` None: the device's own list."""
+    if faults := wrong_usage(ms, modes):
+        print("\n".join(f"k3moe demo: {fault}" for fault in faults), file=sys.stderr)
+        return 2
     try:
         device = devices.start(device)
     except devices.DeviceError as error:

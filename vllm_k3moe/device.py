@@ -22,6 +22,10 @@ def start(name: str) -> str:
     """
     import torch
 
+    if name not in DEVICES:
+        raise DeviceError(f"device {name!r}; accepted: {', '.join(DEVICES)}")
+    if name == "auto" and os.environ.get("TRITON_INTERPRET") == "1":
+        name = INTERPRETER
     if name == "auto":
         emulated = GFX950 if EMULATOR.is_dir() and find_spec("tinygrad") else INTERPRETER
         name = CUDA if torch.cuda.is_available() else emulated
@@ -31,6 +35,8 @@ def start(name: str) -> str:
         if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
             raise DeviceError("device interpreter: Triton is loaded already, set TRITON_INTERPRET=1 before it is")
         os.environ["TRITON_INTERPRET"] = "1"
+    elif os.environ.get("TRITON_INTERPRET") == "1":  # kernels would be interpreted under another device's name
+        raise DeviceError(f"device {name}: TRITON_INTERPRET=1 is set; unset it, or take --device interpreter")
     if name == GFX950:
         _start_emulator()
     return name

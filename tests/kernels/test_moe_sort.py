@@ -64,7 +64,7 @@ def test_nothing_else_is_written(m, device, rng):
     ]
     masks = cases.Guarded((m, module.WORDS), torch.int32, device)
     ids, weights = ids.to(device), weights.to(device)
-    module.write_masks(ids, masks.tensor)
+    module.write_masks(ids, masks.tensor, 64)
     module.sort_masked(ids, weights, masks.tensor, Sorted(*(b.tensor for b in buffers)), 64, block)
     want = sort(ids.cpu(), weights.cpu(), 64, block)
     for buffer, expected in zip(buffers, vars(want).values(), strict=True):
@@ -76,12 +76,23 @@ def test_nothing_else_is_written(m, device, rng):
 
 
 @pytest.mark.on("gfx950", "gpu")
-@pytest.mark.parametrize("fill", [-1, 0, 31, 63, 64, 1 << 20, -(1 << 31)])
+@pytest.mark.parametrize("fill", [-1, 0, 1, 5, 31, 59, 63, 64, 1 << 20, -(1 << 31)])
 def test_stray_ids_stay_inside(fill, device):
     """Ids that no router gives (out of range, or one expert K times) leave the output undefined, and in bounds."""
-    ids = torch.full((9, 8), fill, dtype=torch.int32, device=device)
-    got = moe_sort(ids, torch.rand(9, 8).to(device), 64, 32)
-    assert int(got.num_valid_ids[0]) <= got.sorted_ids.numel()
+    for m, k, e, block in ((9, 8, 64, 32), (2, 1, 1, 16), (3, 2, 2, 16), (40, 4, 60, 128)):
+        ids = torch.full((m, k), fill, dtype=torch.int32, device=device)
+        got = moe_sort(ids, torch.rand(m, k).to(device), e, block)
+        assert int(got.num_valid_ids[0]) <= got.sorted_ids.numel()
+
+
+def test_weights_keep_their_bits(device):
+    ids = torch.tensor([[3, 1], [0, 2]], dtype=torch.int32)
+    weights = torch.tensor([[-0.0, 1e-40], [float("inf"), float("nan")]])
+    got = moe_sort(ids.to(device), weights.to(device), 4, 16).sorted_weights.cpu()
+    assert (
+        got[[0, 16, 32, 48]].view(torch.int32).tolist()
+        == weights[[1, 0, 1, 0], [0, 1, 1, 0]].view(torch.int32).tolist()
+    )
 
 
 def test_no_tokens(device):

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 import cases
-from vllm_k3moe.kernels.topk import topk
+from vllm_k3moe.kernels.topk import sigmoid, topk
 from vllm_k3moe.reference import route, routing_faults
 from vllm_k3moe.shapes import K3_TP8
 
@@ -33,7 +35,7 @@ def test_random_logits(m, order, device, rng):
 
 
 @pytest.mark.parametrize(
-    "e, k", [(1, 1), (3, 3), (8, 2), (60, 6), (128, 8), (256, 32), (257, 9), (1000, 5), (1024, 32)]
+    "e, k", [(1, 1), (2, 1), (3, 3), (8, 2), (127, 1), (60, 6), (128, 8), (256, 32), (257, 9), (1000, 5), (1024, 32)]
 )
 def test_any_router(e, k, device, rng):
     logits, bias = torch.randn(4, e, generator=rng), torch.randn(e, generator=rng) * 0.1
@@ -117,3 +119,24 @@ def test_no_tokens(device):
     ids, weights = run(torch.empty(0, E), torch.zeros(E), K, device)
     assert ids.shape == weights.shape == (0, K)
     assert (ids.dtype, weights.dtype) == (torch.int32, torch.float32)
+
+
+@triton.jit
+def _sigmoids(x, out, size):
+    i = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+    tl.store(out + i, sigmoid(tl.load(x + i, mask=i < size, other=0.0)), mask=i < size)
+
+
+def test_weights_of_adversarial_rows(device):
+    """Rows whose sigmoids err one way and one whose errs the other: the worst that weights can be, within 4 ulp."""
+    x = torch.linspace(-20, 8, 200_000)
+    exact = torch.sigmoid(x.double())
+    got = torch.empty_like(x).to(device)
+    _sigmoids[(triton.cdiv(len(x), 1024),)](x.to(device), got, len(x))
+    got = got.cpu()
+    error = (got.double() - exact) / exact
+    assert error.abs().max() < 1.2 * 2**-23
+    low, high = x[error.argsort()[:15]], x[error.argsort()[-15:]]
+    rows = torch.stack([torch.cat([low, high[-1:]]), torch.cat([high, low[:1]])])
+    ids, weights = run(rows, torch.zeros(16), 16, device)
+    assert routing_faults(ids, weights, rows, torch.zeros(16)) == []
