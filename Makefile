@@ -3,7 +3,7 @@
 #
 # The torch below is whatever build pip finds. PyPI's for x86 Linux is the CUDA one: it works, but is large. The CPU
 # build is enough:
-#   make test TORCH="--index-url https://download.pytorch.org/whl/cpu torch==2.13.0"
+#   make test TORCH="<pip's options for PyTorch's CPU index> torch==2.13.0"
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -16,7 +16,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # loadgroup: the tests of one xdist_group share a worker, and so what they build
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
-.PHONY: demo test test-full emulator lint format codegen clean
+.PHONY: demo test test-full emulator lint format codegen clean cost
 
 demo: $(STAMP)
 	$(BIN)/k3moe demo $(ARGS)
@@ -46,6 +46,11 @@ codegen: $(STAMP)
 	mkdir -p .cache
 	$(BIN)/python tests/codegen/table.py > .cache/gfx950-codegen.csv
 	mv .cache/gfx950-codegen.csv benchmarks/results/
+
+cost: $(STAMP)
+	mkdir -p .cache
+	$(BIN)/python tests/cost/table.py > .cache/gfx950-cost.csv
+	mv .cache/gfx950-cost.csv benchmarks/results/
 
 # triton comes last and on its own: a CUDA build of torch pins another triton (2.13.0: 3.7.1), and asked for both, pip
 # refuses. Nothing here uses what torch wants its triton for (torch.compile).

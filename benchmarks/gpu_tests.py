@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def device() -> str:
-    """Name, driver and power cap of the first GPU."""
+    """Name, driver and power cap of the first GPU; of an AMD one, name and architecture."""
+    if torch.version.hip:
+        properties = torch.cuda.get_device_properties(0)
+        return f"{properties.name}, {properties.gcnArchName}, HIP {torch.version.hip}"
     query = ["nvidia-smi", "-i", "0", "--query-gpu=name,driver_version,power.limit", "--format=csv,noheader"]
     name, driver, power = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip().split(", ")
     return f"{name}, driver {driver}, power cap {power}"

@@ -9,6 +9,6 @@
 | route_sort.py | small M: route, sort, quantise and zero in one launch |
 | route_sort_mid.py | M up to 512: the same in two |
 
-Start reading at `route_sort.py`. Imports point downwards: route_sort*.py -> moe_sort.py -> topk.py, mx.py, checks.py;
+Start reading at `route_sort.py`. Imports point downwards: route_sort*.py -> moe_sort.py, topk.py, mx.py -> checks.py;
 nothing here imports vLLM, AITER or the host side of this package.
 """

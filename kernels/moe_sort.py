@@ -47,8 +47,9 @@ class Sorted(NamedTuple):
 class SortExtension:
     """Work that rides in the sort launch. The two functions are Triton device functions.
 
-    rows(first_row, tokens, live, row_args)   int32 scalar and [32] tensors: 32 sorted rows, their tokens, which of them
-                                              are real; called for every 32 rows in use, by the program that wrote them
+    rows(first_row, tokens, live, row_args)   int32 scalar, a multiple of 16, and [32] tensors: the tokens of 32 sorted
+                                              rows, and which of these are real; called until each row in use was seen
+                                              once, by the programs that wrote them
     rider(index, num_tokens, rider_args)      index 0 .. rider_programs-1
     """
 
@@ -57,6 +58,10 @@ class SortExtension:
     rider: Callable[..., None] | None = None
     rider_args: tuple[Any, ...] = ()
     rider_programs: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rider_programs < 0 or (self.rider is None) != (self.rider_programs == 0):
+            raise ValueError(f"rider_programs={self.rider_programs} with rider={self.rider}; accepted: both or neither")
 
 
 def max_blocks(num_tokens: int, topk: int, num_experts: int, block: int) -> int:
@@ -170,7 +175,10 @@ def _sort_experts(
         TOPK, TOPK_PADDED, TILE,
     )  # fmt: skip
     if ROWS is not None:
-        tl.debug_barrier()  # rows are read back by other waves of this program than wrote them
+        # Rows are read back by other waves than wrote them. Waves of one workgroup share a CU and its L1, so LLVM's
+        # model for gfx942 asks for no more than the barrier (tgsplit mode apart, which Triton does not use); on NVIDIA
+        # it is bar.sync. No test fails without it: the emulator gives a workgroup one view of memory.
+        tl.debug_barrier()
         for first in range(first_block * BLOCK, end_block * BLOCK, 32):
             row = first + tl.arange(0, 32)
             token = tl.load(sorted_ids + row, mask=row < end_block * BLOCK, other=num_tokens) & 0xFFFFFF
@@ -228,6 +236,7 @@ def sort_masked(
 
 def check_sort(ids: torch.Tensor, weights: torch.Tensor, num_experts: int, block: int) -> None:
     checks.tensor("ids", ids, (torch.int32,), (None, None))
+    checks.runnable("ids", ids)
     checks.tensor("weights", weights, (torch.float32,), tuple(ids.shape), ids.device)
     checks.contiguous("ids", ids)
     checks.contiguous("weights", weights)

@@ -127,11 +127,17 @@ def check_mode(mode: str) -> None:
         raise ValueError(f"mode={mode!r}; accepted: {', '.join(MODES)}")
 
 
+def check_width(width: int) -> None:
+    checks.integer("columns", width)
+    if width <= 0 or width % GROUP:
+        raise ValueError(f"rows of {width} columns; accepted: a multiple of {GROUP}, the size of a scale group")
+
+
 def check_rows(x: torch.Tensor) -> None:
     """The demands of every kernel here that quantises; raises ValueError or TypeError."""
     checks.tensor("x", x, (torch.bfloat16,), (None, None))
-    if x.shape[1] % GROUP or not x.shape[1]:
-        raise ValueError(f"x has {x.shape[1]} columns; accepted: a multiple of {GROUP}, the size of a scale group")
+    checks.runnable("x", x)
+    check_width(x.shape[1])
 
 
 def quantise(x: torch.Tensor, mode: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -27,7 +27,8 @@ from .moe_sort import Sorted
 from .mx import _GROUP, GROUP, group_scales, groups_padded, quantise_slice, scale_offset
 from .topk import padded_topk, route_tokens, store_routes, warp_size
 
-MAX_TOKENS = 8  # 16 spill on gfx950: 256 pairs against each other
+MAX_TOKENS = 8
+MAX_PAIRS = 128  # with both sizes rounded up to powers of two; 256 against each other spill on gfx950
 SLICE_GROUPS = 16  # groups per quantising program: 512 columns; L = 3584 is 7 of them
 
 
@@ -144,19 +145,31 @@ class Front(NamedTuple):
     ids: torch.Tensor  # int32 [M, K]
     weights: torch.Tensor  # fp32 [M, K]
     sorted: Sorted
+    masks: torch.Tensor  # int32 [M, 32] and
+    row_scales: torch.Tensor | None  # uint8 [M, L/32]: what the first of two launches hands the second
     rows: torch.Tensor | None  # uint8 [M, L] (e4m3fn) or [M, L/2] (e2m1 pairs)
     scales: torch.Tensor | None  # e8m0 uint8 [ceil32(sorted rows), ceil8(L/32)], bytes at `mx.scale_offset`
     zeroed: torch.Tensor | None  # [M, L], what stage 2 accumulates into
 
 
+def serves(num_tokens: int, k: int) -> bool:
+    """Whether one launch takes a batch of this size."""
+    return 1 <= num_tokens <= MAX_TOKENS and triton.next_power_of_2(num_tokens) * padded_topk(k) <= MAX_PAIRS
+
+
+def row_stride(x: torch.Tensor) -> int:
+    """Of one row torch may call the stride anything, and each divisibility of it would compile a kernel of its own."""
+    return x.stride(0) if len(x) > 1 else x.shape[1]
+
+
 def route_sort(logits, bias, x, out: Front, *, block: int, mode: str, scaling: float = 1.0) -> None:
-    """Launch for 1 to 8 tokens into the buffers of `out`. Checks nothing: `plan.py` checks and allocates."""
+    """Launch into the buffers of `out`, for a batch that `serves`. Checks nothing: `plan.py` checks and allocates."""
     m, k = out.ids.shape
     tokens = triton.next_power_of_2(m)
     width = x.shape[1]
     slices = triton.cdiv(width // GROUP, SLICE_GROUPS) if out.rows is not None or out.zeroed is not None else 0
     _route_sort[(1 + m * slices,)](
-        logits, logits.stride(0), bias, float(scaling), x, x.stride(0), m,
+        logits, logits.stride(0), bias, float(scaling), x, row_stride(x), m,
         out.ids, out.weights, *out.sorted, out.rows, out.scales, out.zeroed,
         NUM_EXPERTS=logits.shape[1], COLUMNS=triton.next_power_of_2(logits.shape[1]),
         TOPK=k, TOPK_PADDED=padded_topk(k), BLOCK=block, MODE=mode,

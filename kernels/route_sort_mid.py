@@ -13,13 +13,12 @@ is no counter to zero: a second launch that never comes leaves nothing behind th
 in, out: as route_sort.py.
 """
 
-import torch
 import triton
 import triton.language as tl
 
-from .moe_sort import WORDS, SortExtension, sort_masked, store_mask
+from .moe_sort import SortExtension, sort_masked, store_mask
 from .mx import GROUP, groups_padded, scale_offset
-from .route_sort import SLICE_GROUPS, Front, prepare_slice
+from .route_sort import SLICE_GROUPS, Front, prepare_slice, row_stride
 from .topk import padded_topk, route_tokens, store_routes, warp_size
 
 _ZERO_COLUMNS = 4096  # elements of the output that one rider zeroes
@@ -70,22 +69,20 @@ def route_sort_mid(logits, bias, x, out: Front, *, block: int, mode: str, scalin
     m, k = out.ids.shape
     e, width = logits.shape[1], x.shape[1]
     groups = width // GROUP
-    masks = torch.empty((m, WORDS), dtype=torch.int32, device=x.device)
     quantised = out.rows is not None
-    row_scales = torch.empty((m, groups), dtype=torch.uint8, device=x.device) if quantised else None
     slices = triton.cdiv(groups, SLICE_GROUPS) if quantised else 0
     _route_quantise[(m + m * slices,)](
-        logits, logits.stride(0), bias, float(scaling), x, x.stride(0), m,
-        out.ids, out.weights, masks, out.rows, row_scales,
+        logits, logits.stride(0), bias, float(scaling), x, row_stride(x), m,
+        out.ids, out.weights, out.masks, out.rows, out.row_scales,
         NUM_EXPERTS=e, COLUMNS=triton.next_power_of_2(e), TOPK=k, TOPK_PADDED=padded_topk(k),
         MODE=mode, WIDTH=width, GROUPS=SLICE_GROUPS, LANES=warp_size(), num_warps=4,
     )  # fmt: skip
     constant = tl.constexpr
     extension = SortExtension(
         rows=_scatter_rows if quantised else None,
-        row_args=(row_scales, out.scales, constant(groups), constant(groups_padded(width))) if quantised else (),
+        row_args=(out.row_scales, out.scales, constant(groups), constant(groups_padded(width))) if quantised else (),
         rider=_zero if out.zeroed is not None else None,
         rider_args=(out.zeroed, constant(width), constant(_ZERO_COLUMNS)) if out.zeroed is not None else (),
         rider_programs=triton.cdiv(m * width, _ZERO_COLUMNS) if out.zeroed is not None else 0,
     )
-    sort_masked(out.ids, out.weights, masks, out.sorted, e, block, extension)
+    sort_masked(out.ids, out.weights, out.masks, out.sorted, e, block, extension)

@@ -1,6 +1,6 @@
 """Router: sigmoid + correction bias + top-k + renormalise.
 
-Replaces the router's sigmoid, bias, top-k, gather and normalise launches by one. Grid: one program per token.
+One launch, as the one it replaces in AITER. Grid: one program per token.
 
 in   logits fp32|bf16 [M, E], row stride any; bias fp32|bf16 [E]
 out  ids int32 [M, K], weights fp32 [M, K], both in falling order of score
@@ -14,9 +14,9 @@ then each of these candidates counts the larger ones, and the count is its slot.
 so the first step meets no barrier.
 
 The sigmoid uses additions, multiplications, FMAs and one IEEE division only, no exp instruction: those differ in
-their last bits between devices, and an order that ends in ties must not. It is within 1 ulp (largest error seen
-0.97), so that a weight, which adds up the errors of a numerator, a sum and a quotient, stays within 4. A sigmoid below the
-smallest normal fp32 (logit < -87.33) counts as 0.
+their last bits between devices, and an order that ends in ties must not. It is within 1 ulp, so that a weight, which
+adds up the errors of a numerator, a sum and a quotient, stays within 4 (`test_weights_of_adversarial_rows`). A sigmoid
+below the smallest normal fp32 (logit < -87.33) counts as 0.
 """
 
 import functools
@@ -91,6 +91,8 @@ def _upper(AXIS: tl.constexpr, DIMS: tl.constexpr):
 
 @triton.jit
 def _exchange(key, descending, AXIS: tl.constexpr, DIMS: tl.constexpr):
+    """Of each two keys along AXIS the larger goes up (the upper place), or down where `descending` is 1."""
+    # the xor of both, xor one's own, is the other: Triton turns it into one shuffle or register move
     partner = key ^ tl.xor_sum(key, AXIS, True)
     return tl.where((key > partner) != (descending ^ _upper(AXIS, DIMS)).to(tl.int1), partner, key)
 
@@ -221,16 +223,20 @@ def warp_size() -> int:
     return triton.runtime.driver.active.get_current_target().warp_size
 
 
-def check_router(logits: torch.Tensor, bias: torch.Tensor, k: int) -> None:
-    """The demands of every kernel here that routes; raises ValueError or TypeError."""
-    checks.tensor("logits", logits, (torch.float32, torch.bfloat16), (None, None))
+def check_router(
+    logits: torch.Tensor, bias: torch.Tensor, k: int, scaling: float, num_experts: int | None = None
+) -> None:
+    """The demands of every kernel here that routes; raises ValueError or TypeError. E is the logits' own if None."""
+    checks.tensor("logits", logits, (torch.float32, torch.bfloat16), (None, num_experts))
+    checks.runnable("logits", logits)
     checks.experts(logits.shape[1], k)
+    checks.scaling(scaling)
     checks.tensor("bias", bias, (torch.float32, torch.bfloat16), (logits.shape[1],), logits.device)
 
 
 def topk(logits: torch.Tensor, bias: torch.Tensor, k: int, scaling: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Route tokens: (ids int32 [M, k], weights fp32 [M, k]) of logits [M, E] and correction bias [E]; any M."""
-    check_router(logits, bias, k)
+    check_router(logits, bias, k, scaling)
     m, e = logits.shape
     ids = torch.empty((m, k), dtype=torch.int32, device=logits.device)
     weights = torch.empty((m, k), dtype=torch.float32, device=logits.device)

@@ -10,39 +10,30 @@ On gfx950 the tests at the true shape run twice, with workgroups one by one and 
 """
 
 import os
-import sys
-from pathlib import Path
+
+from vllm_k3moe.device import load_emulator
 
 BACKENDS = ("interpreter", "gfx950", "gpu")
-EMULATOR = Path(__file__).parent / "gfx950emu"
 
 
 class Gfx950:
     """The emulator as Triton's active driver. Its launch options hold for every launch until `options` changes them."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("GFX950_BUILD", str(Path(__file__).parents[1] / ".cache" / "gfx950emu"))
-        os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
-        os.environ["DEV"] = "CPU"  # tinygrad's own device, of which only the instruction decoder is used
-        sys.path.insert(0, str(EMULATOR))
-        import run_gfx950
-
+        run_gfx950 = load_emulator()
         options: dict[str, object] = {}
 
-        class Kernel(run_gfx950.GfxKernel):
+        class Kernel(run_gfx950.GfxKernel):  # type: ignore[name-defined]
             def launch(self, grid, *args, **fixed):
                 return super().launch(grid, *args, **{**fixed, **options})
 
         # the emulator fixes its options when it is installed; until it takes them per launch they are merged here
-        run_gfx950.GfxKernel = Kernel
+        run_gfx950.GfxKernel = Kernel  # type: ignore[attr-defined]
         run_gfx950.install()
         self.options = options
 
 
 def start(backend: str) -> Gfx950 | None:
     """Make `backend` what `kernel[grid](...)` runs on. Must come before the kernels are imported."""
-    if backend == "interpreter":
-        os.environ["TRITON_INTERPRET"] = "1"
-    elif backend == "gfx950":
-        return Gfx950()
-    return None
+    os.environ["TRITON_INTERPRET"] = "1" if backend == "interpreter" else "0"
+    return Gfx950() if backend == "gfx950" else None

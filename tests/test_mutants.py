@@ -39,4 +39,5 @@ def test_a_test_fails(mutant, copy):
         )  # fmt: skip
     finally:
         source.write_text(text)
+    assert "CompilationError" not in run.stdout, "a mutant must compile"
     assert run.returncode == 1, f"pytest ended with {run.returncode}, not with a failed test:\n{run.stdout[-3000:]}"

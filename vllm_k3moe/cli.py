@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--seed", type=int, default=0, help="of weights, logits and activations (default 0)")
     p.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
-    p.set_defaults(run=demo, needs=("torch", "triton"))
+    p.set_defaults(run=demo, needs=("numpy", "torch", "triton"))
     return top
 
 

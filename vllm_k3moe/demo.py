@@ -3,7 +3,8 @@
 --json prints one document:
 
     device, versions, seed, shape         what ran
-    launches[mode]                        [{step, stock, ours}] of one layer; ours has a range where it depends on M
+    launches[mode]                        [{step, stock: [low, high], ours: [low, high]}] of one layer; the front's own
+                                          are counted under top-k, and nothing under sort and quantise
     cases[]                               {m, mode, launches, ids, sorted, quantised, weight_ulp, us, faults[]}
     block[]                               {m, mode, error, faults[]}: routed experts on the front's products
     ok                                    no faults anywhere
@@ -42,27 +43,23 @@ QUANTISERS = {"none": (0, 0), "mxfp8": (1, 2), "mxfp4": (1, 2)}
 FRONT = ("top-k", "sort", "quantise")  # what ours replaces in this release
 
 
-def span(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
+def span(range_: list[int]) -> str:
+    return str(range_[0]) if range_[0] == range_[1] else f"{range_[0]} to {range_[1]}"
 
 
-def launches(mode: str, ms: list[int]) -> list[dict[str, str]]:
+def launches(mode: str, ms: list[int]) -> list[dict[str, Any]]:
     """Each step of a layer with its launches, stock and ours, and their sums."""
     from .plan import RoutePlan
 
     plan = RoutePlan(K3_TP8, mode, 32)
     fronts = [len(plan.launches(m)) for m in ms]
-    low, high = min(fronts), max(fronts)
-    rows, rest = [], 0
+    rows: list[dict[str, Any]] = []
     for step, count in STOCK.items():
-        stock = span(*QUANTISERS[mode]) if step == "quantise" else str(count)
-        rest += 0 if step in FRONT else count
-        ours = f"}} {span(low, high)}" if step == FRONT[1] else "}" if step in FRONT else str(count)
+        stock = list(QUANTISERS[mode]) if step == "quantise" else [count, count]
+        ours = [min(fronts), max(fronts)] if step == FRONT[0] else [0, 0] if step in FRONT else [count, count]
         rows.append({"step": step, "stock": stock, "ours": ours})
-    fused, split = QUANTISERS[mode]
-    total = sum(STOCK.values())
-    rows.append({"step": "sum", "stock": span(total + fused, total + split), "ours": span(low + rest, high + rest)})
-    return rows
+    total = {side: [sum(row[side][i] for row in rows) for i in (0, 1)] for side in ("stock", "ours")}
+    return [*rows, {"step": "sum", **total}]
 
 
 def versions() -> dict[str, str]:
@@ -107,7 +104,8 @@ def print_tables(doc: dict[str, Any]) -> None:
         steps.add_column(f"{MODES[mode]} stock", justify="right")
         steps.add_column("here", justify="right")
     for rows in zip(*doc["launches"].values(), strict=True):
-        cells = [cell for row in rows for cell in (row["stock"], row["ours"])]
+        fused = rows[0]["step"] in FRONT[1:]
+        cells = [cell for row in rows for cell in (span(row["stock"]), "in it" if fused else span(row["ours"]))]
         steps.add_row(rows[0]["step"], *cells, style="bold" if rows[0]["step"] == "sum" else None)
     console.print(steps)
 

@@ -1,9 +1,12 @@
 """Where Triton kernels run: this machine's GPU, Triton's interpreter, or emulated gfx950 machine code."""
 
 import os
+import shutil
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 CUDA, INTERPRETER, GFX950 = "cuda", "interpreter", "gfx950"
 DEVICES = ("auto", INTERPRETER, GFX950, CUDA)
@@ -27,7 +30,7 @@ def start(name: str) -> str:
     if name == "auto" and os.environ.get("TRITON_INTERPRET") == "1":
         name = INTERPRETER
     if name == "auto":
-        emulated = GFX950 if EMULATOR.is_dir() and find_spec("tinygrad") else INTERPRETER
+        emulated = GFX950 if (EMULATOR / "run_gfx950.py").is_file() and find_spec("tinygrad") else INTERPRETER
         name = CUDA if torch.cuda.is_available() else emulated
     if name == CUDA and not torch.cuda.is_available():
         raise DeviceError("device cuda: torch sees no GPU here; try --device interpreter or --device gfx950")
@@ -43,14 +46,20 @@ def start(name: str) -> str:
 
 
 def _start_emulator() -> None:
-    if not EMULATOR.is_dir():
+    if not (EMULATOR / "run_gfx950.py").is_file():
         raise DeviceError("device gfx950: the emulator comes with a source checkout of vllm-k3moe, not with the wheel")
     if not find_spec("tinygrad"):
         raise DeviceError("device gfx950: the emulator decodes with tinygrad; pip install tinygrad==0.14.0")
+    if not shutil.which(os.environ.get("CC", "cc")):
+        raise DeviceError("device gfx950: no C compiler (cc, or what CC names) for the emulator's core")
+    load_emulator().install()
+
+
+def load_emulator() -> ModuleType:
+    """The emulator's module `run_gfx950`; its core is built in a cache outside of the source tree."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-k3moe" / "gfx950emu"
     os.environ.setdefault("GFX950_BUILD", str(cache))
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # what gfx950 code is compiled with elsewhere in this project
+    os.environ["DEV"] = "CPU"  # tinygrad's own device, of which only the instruction decoder is used
     sys.path.insert(0, str(EMULATOR))
-    import run_gfx950
-
-    run_gfx950.install()
+    return import_module("run_gfx950")

@@ -1,4 +1,4 @@
-"""gfx950 code of every specialisation that K3's plan can launch: what it needs and how long it is.
+"""gfx950 code of what K3's plan launches on fp32 logits and bias, zeroing its output: its needs and its length.
 
     python tests/codegen/table.py [--block 16 ...] > benchmarks/results/gfx950-codegen.csv
 
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
+import triton
 from compile_only import GFX950, activate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--mode", nargs="+", default=mx.MODES)
     arguments = parser.parse_args()
     activate(GFX950)
+    print(f"# gfx950 code generation on a CPU, triton {triton.__version__}; no device was involved")
     writer = csv.DictWriter(sys.stdout, (*LABELS, *FIGURES), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows(tuple(arguments.block), tuple(arguments.mode)))

@@ -1,4 +1,4 @@
-"""The gfx950 code of every served specialisation: within the budget, and not growing unseen."""
+"""The gfx950 code of what K3's plan launches: within the budget, and within 10% of the committed table."""
 
 import csv
 import io
@@ -20,13 +20,14 @@ def compile_table(block: str) -> list[dict[str, str]]:
         [sys.executable, HERE / "table.py", "--block", block], capture_output=True, text=True, check=False
     )
     assert out.returncode == 0, out.stderr
-    return list(csv.DictReader(io.StringIO(out.stdout)))
+    return list(csv.DictReader(io.StringIO(out.stdout.partition("\n")[2])))
 
 
 @pytest.mark.parametrize("block", ["16", "32", "64", "128"])
 def test_code_is_within_the_budget_and_does_not_grow(block):
     rows = compile_table(block)
     with COMMITTED.open() as file:
+        next(file)  # what it was made with
         committed = {tuple(row[c] for c in LABELS): row for row in csv.DictReader(file)}
     assert {tuple(r[c] for c in LABELS) for r in rows} == {k for k in committed if k[3] in ("", block)}
     faults = []
@@ -38,6 +39,6 @@ def test_code_is_within_the_budget_and_does_not_grow(block):
         faults += [f"{name}: {n['lds']} bytes of LDS; allowed: 65536"] if n["lds"] > 65536 else []
         old = committed[tuple(row[c] for c in LABELS)]
         for column in ("vgpr", "sgpr", "lds", "instructions"):
-            if n[column] > 1.1 * int(old[column]):
+            if not int(old[column]) / 1.1 <= n[column] <= 1.1 * int(old[column]):
                 faults.append(f"{name}: {column} {old[column]} -> {n[column]}; if meant: make codegen, and say why")
     assert faults == []

@@ -29,22 +29,23 @@ def arguments(device, m=2):
         ({"x": torch.zeros(64, dtype=torch.bfloat16)}, ValueError, "x has 1 dimensions, shape [64]"),
         ({"x": torch.zeros(3, 64, dtype=torch.bfloat16)}, ValueError, "x has shape [3, 64]; accepted: [2, 64]"),
         ({"x": torch.zeros(2, 32, dtype=torch.bfloat16)}, ValueError, "x has shape [2, 32]; accepted: [2, 64]"),
-        ({"x": torch.zeros(2, 33, dtype=torch.bfloat16)}, ValueError, "33 columns; accepted: a multiple of 32"),
+        ({"x": torch.zeros(2, 33, dtype=torch.bfloat16)}, ValueError, "rows of 33 columns; accepted: a multiple of 32"),
         ({"x": torch.zeros(64, 2, dtype=torch.bfloat16).T}, ValueError, "x has stride 2 in its last dimension"),
-        ({"x": None}, TypeError, "x is a NoneType; a torch.Tensor is needed"),
+        ({"x": None}, TypeError, "x is a NoneType; a plain torch.Tensor is needed"),
         (
             {"logits": torch.zeros(2, 32, dtype=torch.float64)},
             TypeError,
             "logits has dtype float64; accepted: float32 or",
         ),
         ({"logits": torch.zeros(2, 32, dtype=torch.float16)}, TypeError, "logits has dtype float16"),
-        ({"logits": torch.zeros(2, 31), "bias": torch.zeros(31)}, ValueError, "logits has shape [2, 31]"),
+        ({"logits": torch.zeros(2, 31)}, ValueError, "logits has shape [2, 31]; accepted: [any, 32]"),
         ({"logits": torch.zeros(32, 2).T}, ValueError, "logits has stride 2 in its last dimension"),
         ({"bias": torch.zeros(31)}, ValueError, "bias has shape [31]; accepted: [32]"),
         ({"bias": torch.zeros(32, dtype=torch.int32)}, TypeError, "bias has dtype int32"),
         ({"bias": torch.zeros(32, 1)}, ValueError, "bias has 2 dimensions"),
         ({"bias": torch.zeros(32, device="meta")}, ValueError, "bias is on meta; the other arguments are on"),
         ({"x": torch.zeros(2, 64, dtype=torch.bfloat16, device="meta")}, ValueError, "x is on meta"),
+        ({"logits": torch.zeros(2, 32, device="meta")}, ValueError, "logits is on meta"),
     ],
 )
 def test_plan_arguments(change, error, message, device):
@@ -54,6 +55,20 @@ def test_plan_arguments(change, error, message, device):
     with pytest.raises(error) as raised:
         PLAN(**{**arguments(device), **moved})
     assert message in str(raised.value)
+
+
+def test_lazy_and_sparse_tensors(device):
+    for logits in (torch._neg_view(torch.zeros(2, 32, device=device)), torch.zeros(2, 32, device=device).to_sparse()):
+        with pytest.raises(TypeError, match=r"logits is a lazy or torch.* tensor; a plain torch\.Tensor is needed"):
+            PLAN(**{**arguments(device), "logits": logits})
+
+
+def test_x_must_be_aligned(device):
+    """Elsewhere a kernel of its own would be compiled, in mid-serving."""
+    x = torch.zeros(2, 80, dtype=torch.bfloat16, device=device)
+    for wrong in (x[:, 1:65], torch.zeros(2, 65, dtype=torch.bfloat16, device=device)[:, :64]):
+        with pytest.raises(ValueError, match="accepted: rows at multiples of 16 bytes"):
+            PLAN(**{**arguments(device), "x": wrong})
 
 
 def test_too_many_tokens(device):
@@ -68,6 +83,10 @@ def test_too_many_tokens(device):
     [
         (SHAPE, "fp8", 16, "mode='fp8'; accepted: none, mxfp8, mxfp4"),
         (SHAPE, "none", 48, "block=48 rows; accepted: 16, 32, 64, 128"),
+        (SHAPE, "none", 32.0, "block=32.0 is a float; accepted: int"),
+        (SHAPE, "none", True, "block=True is a bool; accepted: int"),
+        (MoEShape(64, 33, 8, 2, 32, 32), "none", 16, "rows of 33 columns"),
+        (MoEShape(64, 64, 8.0, 2, 32, 32), "none", 16, "E=8.0 is a float"),
         (MoEShape(64, 64, 1025, 4, 32, 32), "none", 16, "E=1025 experts; accepted: 1 to 1024"),
         (MoEShape(64, 64, 64, 33, 32, 32), "none", 16, "K=33 experts per token; accepted: 1 to 32"),
         (MoEShape(64, 64, 8, 9, 32, 32), "none", 16, "K=9 experts per token"),
@@ -75,9 +94,27 @@ def test_too_many_tokens(device):
     ],
 )
 def test_plan_settings(shape, mode, block, message):
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises((ValueError, TypeError)) as raised:
         RoutePlan(shape, mode, block)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("scaling", [float("nan"), float("inf"), 0.0, -1.0, "1", None, True])
+def test_scaling(scaling, device):
+    with pytest.raises((ValueError, TypeError), match=f"scaling={scaling!r}"):
+        RoutePlan(SHAPE, "none", 16, scaling=scaling)
+    with pytest.raises((ValueError, TypeError), match=f"scaling={scaling!r}"):
+        topk(torch.zeros(1, 8, device=device), torch.zeros(8, device=device), 2, scaling)
+
+
+def test_batch_sizes():
+    for m in (-1, 513):
+        with pytest.raises(ValueError, match=f"M={m} tokens"):
+            PLAN.launches(m)
+        with pytest.raises(ValueError, match=f"M={m} tokens"):
+            PLAN.allocate(m, torch.device("cpu"))
+    with pytest.raises(TypeError, match=r"M=2\.5 is a float"):
+        PLAN.launches(2.5)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import triton
 
 import cases
 from vllm_k3moe import reference
@@ -39,9 +40,8 @@ def guarded(plan: RoutePlan, m: int, device: torch.device) -> tuple[Front, list[
 
     bare = plan.allocate(m, torch.device("meta"))
     inner = Sorted(*map(guard, bare.sorted))
-    return bare._replace(
-        sorted=inner, **{f: guard(getattr(bare, f)) for f in ("ids", "weights", "rows", "scales", "zeroed")}
-    ), guards
+    others = [name for name in bare._fields if name != "sorted"]
+    return bare._replace(sorted=inner, **{name: guard(getattr(bare, name)) for name in others}), guards
 
 
 def check(front: Front, plan: RoutePlan, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> None:
@@ -101,8 +101,10 @@ def check_fresh(front: Front, plan: RoutePlan, x, logits, bias) -> None:
 @pytest.mark.on("gfx950", "gpu")
 @pytest.mark.parametrize("block", cases.BLOCKS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("launch, m", [("one", 1), ("one", 2), ("one", 3), ("one", 7), ("two", 1), ("two", 40)])
-def test_every_block(launch, m, mode, block, device, rng):
+@pytest.mark.parametrize(
+    "launch, m", [("one", 1), ("one", 2), ("one", 3), ("one", 4), ("one", 8), ("two", 1), ("two", 40)]
+)
+def test_every_block(launch, m, mode, block, order, device, rng):
     plan = RoutePlan(K3_TP8, mode, block)
     args = inputs(m, K3_TP8, rng, device)
     check(run(launch, plan, *args), plan, *args)
@@ -122,8 +124,16 @@ def test_two_launches_to_their_limit(m, mode, device, rng):
 @pytest.mark.parametrize("latent", [32, 544, 2080])
 def test_other_shapes(launch, mode, latent, device, rng):
     """Rows whose last slice and last scale tile are not full; fewer experts than a mask word, an odd K."""
-    plan = RoutePlan(MoEShape(64, latent, 24, 5, 32, 32), mode, block=16)
+    plan = RoutePlan(MoEShape(64, latent, 27, 5, 32, 32), mode, block=16)
     args = inputs(5, plan.shape, rng, device)
+    check(run(launch, plan, *args), plan, *args)
+
+
+@pytest.mark.parametrize("launch", LAUNCH)
+@pytest.mark.parametrize("e, k", [(2, 1), (33, 1), (1024, 32)])
+def test_fewest_and_most_experts_of_a_token(launch, e, k, device, rng):
+    plan = RoutePlan(MoEShape(64, 64, e, k, 32, 32), "mxfp8", block=16)
+    args = inputs(4, plan.shape, rng, device)
     check(run(launch, plan, *args), plan, *args)
 
 
@@ -196,16 +206,31 @@ def test_without_zeroing(device, rng):
         check(front, plan, *args)
 
 
+@pytest.mark.on("gfx950", "gpu")
 @pytest.mark.parametrize("mode", MODES)
-def test_launches_by_tokens(mode):
+def test_launches_are_those_announced(mode, device, rng):
     plan, one = RoutePlan(K3_TP8, mode, block=32), ONE_LAUNCH_TOKENS[mode]
-    assert [len(plan.launches(m)) for m in (0, 1, one, one + 1, 512)] == [0, 1, 1, 2, 2]
+    launched: list[object] = []
+    triton.knobs.runtime.launch_enter_hook.add(launched.append)
+    try:
+        for m, count in ((0, 0), (1, 1), (one, 1), (one + 1, 2)):
+            launched.clear()
+            plan(*inputs(m, K3_TP8, rng, device))
+            assert len(launched) == len(plan.launches(m)) == count
+    finally:
+        triton.knobs.runtime.launch_enter_hook.remove(launched.append)
+
+
+def test_one_launch_stops_where_its_kernel_would_spill():
+    wide = RoutePlan(MoEShape(64, 64, 1024, 32, 32, 32), "none", block=16)
+    assert [route_sort_module.serves(m, 32) for m in (0, 1, 4, 5, 8, 9)] == [False, True, True, False, False, False]
+    assert wide.launches(ONE_LAUNCH_TOKENS["none"]) == ("route_sort",)
 
 
 @pytest.mark.on("gfx950", "gpu")
-@pytest.mark.parametrize("launch, counts", [("one", (3, 4)), ("two", (1, 2, 16, 17, 33, 48))])
+@pytest.mark.parametrize("launch, counts", [("one", (3, 4)), ("two", (1, 2, 16, 17, 32)), ("two", (33, 48, 100))])
 def test_tokens_are_no_specialisation_key(launch, counts, device, rng):
-    """Within a bucket of the one launch, and for any M of the two, the first batch has compiled everything."""
+    """Within a bucket (1, 2, 4, 8 tokens of the one launch; 32 and 512 of the two) the first batch compiles all."""
     plan = RoutePlan(MoEShape(64, 64, 32, 4, 32, 32), "mxfp8", block=16)
     kernels = (route_sort_module._route_sort, route_sort_mid_module._route_quantise, moe_sort_module._sort)
 

@@ -51,7 +51,7 @@ def test_extras(metadata):
     assert set(extras) == {"standalone", "vllm", "test", "eval", "plot", "dev"}
     wanted = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
     of = {e: {r.name for r in wanted if r.marker and r.marker.evaluate({"extra": e})} for e in extras}
-    assert of["standalone"] == {"torch", "triton"}
+    assert of["standalone"] == {"numpy", "torch", "triton"}
     for extra in set(extras) - {"standalone", "vllm"}:
         assert of[extra] & OWN == set(), extra
 

@@ -1,7 +1,6 @@
 """The routing oracle by hand, and its comparator by planted faults."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -103,9 +102,7 @@ def test_no_tokens():
 def test_the_oracle_passes_its_comparator(dtype):
     logits, bias = randn(512, dtype)
     ids, weights = route(logits, bias, K, 2.0)
-    start = time.perf_counter()
     assert routing_faults(ids, weights, logits, bias, 2.0) == []
-    assert time.perf_counter() - start < 5
     special = torch.tensor([NAN, INF, -INF, 40.0, 100.0, 0.0, -0.0, -90.0])[torch.arange(2 * E) % 7].view(2, E)
     bias[::5] = torch.tensor([NAN, -INF, INF]).repeat(60)
     assert routing_faults(*route(special, bias, K), special, bias) == []
