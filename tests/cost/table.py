@@ -1,0 +1,98 @@
+"""What the served kernels execute at each M: wave instructions, cache operations and atomics, a CSV row per launch.
+
+    python tests/cost/table.py [--max-tokens 32] [--mode none ...] > benchmarks/results/gfx950-cost.csv
+
+Kimi-K3's shape, blocks of 32 rows, seeded random inputs, on the emulator. The figures are counts, not time: no device
+ran, and an instruction of one kind may take many times as long as one of another. For M up to 32 there are modelled
+cycles beside them (cycles.py), of the slowest workgroup and of all together; they are not time either.
+"""
+
+import argparse
+import csv
+import dataclasses
+import datetime
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+import triton
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import backends
+from cost.cycles import Trace  # type: ignore[import-not-found]
+from cost.workgroups import Counter, Launch  # type: ignore[import-not-found]
+from vllm_k3moe.kernels import mx
+from vllm_k3moe.kernels.route_sort import route_sort
+from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
+from vllm_k3moe.kernels.topk import topk
+from vllm_k3moe.plan import RoutePlan
+from vllm_k3moe.shapes import K3_TP8
+
+BLOCK = 32
+ONE_LAUNCH = (1, 2, 4, 8)  # the token buckets of route_sort
+TWO_LAUNCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+LABELS = ("kernel", "M", "mode", "block")
+COUNTS = tuple(field.name for field in dataclasses.fields(Launch) if field.name != "kernel")
+CYCLES = ("cycles_slowest_workgroup", "cycles_total")
+MAX_TRACED = 32  # tokens; a trace is ten times as slow
+NOTE = "wave instructions counted on an emulated gfx950 and cycles of a model (tests/cost/table.py): not time"
+
+
+def inputs(m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """logits, bias, x of a layer, the same at every call: the sort's length depends on the routing."""
+    rng = torch.Generator().manual_seed(m)
+    logits, bias = torch.randn(m, K3_TP8.experts, generator=rng), torch.randn(K3_TP8.experts, generator=rng) * 0.1
+    return logits, bias, (torch.randn(m, K3_TP8.latent, generator=rng) * 3).to(torch.bfloat16)
+
+
+def fronts(m: int, modes: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], object]]]:
+    """(mode, what launches it) of all that serve M tokens."""
+    logits, bias, x = inputs(m)
+    if mx.NONE in modes:  # routing alone knows no mode: once
+        yield "", partial(topk, logits, bias, K3_TP8.topk)
+    for mode in modes:
+        out = RoutePlan(K3_TP8, mode, BLOCK).allocate(m, x.device)
+        if m in ONE_LAUNCH:
+            yield mode, partial(route_sort, logits, bias, x, out, block=BLOCK, mode=mode)
+        yield mode, partial(route_sort_mid, logits, bias, x, out, block=BLOCK, mode=mode)
+
+
+def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[dict[str, object]]:
+    emulated = backends.start("gfx950")
+    counter, trace = Counter(), Trace()
+    launches: list[tuple[Launch, list[int]]] = []
+
+    def on_launch(*launched: object) -> None:
+        launches.append((counter.launch(*launched), trace.take()))
+
+    importlib.import_module("run_gfx950").install(on_launch=on_launch)
+    for m in (m for m in TWO_LAUNCHES if m <= max_tokens):
+        emulated.options["trace"] = trace if m <= max_traced else None
+        for mode, launch in fronts(m, modes):
+            launch()
+            for counts, cycles in launches:
+                own_block = BLOCK if "sort" in counts.kernel else ""  # the others have no block
+                row = {"M": m, "mode": mode, "block": own_block} | dataclasses.asdict(counts)
+                yield row | (dict(zip(CYCLES, (max(cycles), sum(cycles)), strict=True)) if cycles else {})
+            launches.clear()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--max-tokens", type=int, default=TWO_LAUNCHES[-1])
+    parser.add_argument("--max-traced", type=int, default=MAX_TRACED, help="up to here with modelled cycles")
+    parser.add_argument("--mode", nargs="+", default=mx.MODES, choices=mx.MODES)
+    arguments = parser.parse_args()
+    print(f"# {NOTE}; {datetime.date.today()}, triton {triton.__version__}")
+    writer = csv.DictWriter(sys.stdout, (*LABELS, *COUNTS, *CYCLES), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(tuple(arguments.mode), arguments.max_tokens, arguments.max_traced))
+
+
+if __name__ == "__main__":
+    main()
