@@ -47,6 +47,8 @@ def test_json(device):
         (("--m", "2,1,2"), "M = 2 twice"),
         (("--mode", "none", "none"), "mode 'none' twice"),
         (("--device", "tpu"), "invalid choice: 'tpu'"),
+        (("--seed", "-1"), "'-1'; accepted: an integer from 0 to 2147483647"),
+        (("--seed", "99999999999999999999"), "accepted: an integer from 0 to"),
     ],
 )
 def test_wrong_usage(arguments, message):

@@ -23,6 +23,13 @@ def token_counts(text: str) -> list[int]:
     return counts
 
 
+def seed(text: str) -> int:
+    """An integer from 0 to 2^31 - 1: torch's generators take no more once experts are counted on top."""
+    if not text.isdecimal() or int(text) >= 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: an integer from 0 to {(1 << 31) - 1}")
+    return int(text)
+
+
 def demo(args: argparse.Namespace) -> int:
     from vllm_k3moe.demo import run_demo
 
@@ -49,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         help="auto: a GPU if there is one, else gfx950 where it can be had, else interpreter; interpreter: Triton's; "
         "gfx950: MI355X machine code, emulated on the CPU; cuda: this machine's GPU",
     )
-    p.add_argument("--seed", type=int, default=0, help="of weights, logits and activations (default 0)")
+    p.add_argument("--seed", type=seed, default=0, help="of weights, logits and activations (default 0)")
     p.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     p.set_defaults(run=demo, needs=("numpy", "torch", "triton"))
     return top

@@ -32,6 +32,7 @@ KERNELS = (
     route_sort._route_sort,
     route_sort_mid._route_quantise,
 )
+SORT_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (512, "129 to 512"))
 NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}
 
 
@@ -69,8 +70,9 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
         launch()
         for kernel, key in sorted(seen() - before, key=lambda item: NAMES[item[0]]):
             [cache] = kernel.device_caches.values()
-            own_block = block if "BLOCK" in kernel.arg_names else ""  # else compiled once for all blocks
-            labels = {"kernel": NAMES[kernel], "tokens": tokens, "mode": mode, "block": own_block}
+            # a kernel without blocks is compiled once for all blocks, and then for all tokens too
+            own = {"tokens": tokens, "block": block} if "BLOCK" in kernel.arg_names else {"tokens": "any", "block": ""}
+            labels = {"kernel": NAMES[kernel], "mode": mode} | own
             table.append(labels | figures(cache[0][key]))
 
     def tensors(m: int):
@@ -84,19 +86,25 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
         x, logits, bias = tensors(m)
         front(logits, bias, x, plan.allocate(m, x.device), block=plan.block, mode=plan.mode)
 
-    x, logits, bias = tensors(64)
-    ids, weights = torch.empty(64, K3_TP8.topk, dtype=torch.int32), torch.empty(64, K3_TP8.topk)
+    x, logits, bias = tensors(512)
+
+    def sort(m: int, block: int) -> None:
+        moe_sort.moe_sort(ids[:m], weights[:m], K3_TP8.experts, block)
+
+    ids, weights = torch.empty(512, K3_TP8.topk, dtype=torch.int32), torch.empty(512, K3_TP8.topk)
     record(lambda: router.topk(logits, bias, K3_TP8.topk), "any", "", "")
     for mode in modes:
         if mode != mx.NONE:
             record(lambda mode=mode: mx.quantise(x, mode), "any", mode, "")
     for block in blocks:
-        record(lambda block=block: moe_sort.moe_sort(ids, weights, K3_TP8.experts, block), "to 512", "", block)
+        for m, label in SORT_BUCKETS:
+            record(lambda m=m, block=block: sort(m, block), label, "", block)
         for mode in modes:
             plan = RoutePlan(K3_TP8, mode, block)
             for m, label in ((1, "1"), (2, "2"), (4, "3 to 4"), (8, "5 to 8")):
                 record(lambda m=m, plan=plan: launch(route_sort.route_sort, plan, m), label, mode, block)
-            record(lambda plan=plan: launch(route_sort_mid.route_sort_mid, plan, 64), "to 512", mode, block)
+            for m, label in SORT_BUCKETS:
+                record(lambda m=m, plan=plan: launch(route_sort_mid.route_sort_mid, plan, m), label, mode, block)
     return table
 
 
