@@ -24,7 +24,7 @@ from .operands import name, reads, writes
 SIMDS = 4
 NO_WAIT = 1 << 30
 
-# Measured on a gfx950 by a public latency study, as given in issue B. No L2 figure for gfx950 was found.
+# Said to be measured on a gfx950 by a public latency study, which was not found. No L2 figure for gfx950 was found.
 ISSUE = 4  # of any instruction for its wave, and of a vector instruction for its SIMD
 VALU_RESULT = 8
 LDS_RESULT = 69
@@ -32,7 +32,7 @@ GLOBAL_RESULT = 790  # HBM
 MFMA_RESULT = 17  # 16x16x32
 # From MI355X's published FP16 peak: 2 * 16 * 16 * 32 flop / (2.5e15 flop/s / 2.4 GHz / 256 CU / 4 SIMD), rounded.
 MFMA_ISSUE = 16
-# Quarter rate, as given in issue B. AMD's scheduling table in LLVM (SISchedule.td, SIDPGFX940FullSpeedModel, at commit
+# Quarter rate, a given figure. AMD's scheduling table in LLVM (SISchedule.td, SIDPGFX940FullSpeedModel, at commit
 # 03a5b92df2) has transcendentals at quarter rate too, WriteTrans32, but 64-bit operations at full rate, Write64Bit and
 # WriteDouble: for those this is an upper bound.
 SLOW_ISSUE = 16
