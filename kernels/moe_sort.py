@@ -31,7 +31,7 @@ from . import checks
 
 WORDS = 32  # mask words of a token
 _WORDS = tl.constexpr(WORDS)
-# tokens up to, tokens visited at a time, warps: the faster on an H200 of those that do not spill on gfx950
+# tokens up to, tokens visited at a time, warps; 128 at a time spill on gfx950 with fewer warps
 _TILES = ((32, 32, 4), (128, 64, 8), (checks.MAX_TOKENS, 128, 16))
 _EXPERTS = tl.constexpr(8)  # experts per program: one byte of a mask word
 
@@ -141,9 +141,8 @@ def _write_pairs(
         id = tl.load(ids + token * TOPK + slot, mask=live, other=-1)
         # weights travel as bits: a sum of floats would lose the sign of -0.0
         weight = tl.load(weights + token * TOPK + slot, mask=live, other=0.0).to(tl.int32, bitcast=True)
-        match = (
-            id[:, None, :] == expert[None, :, None]
-        )  # slots first: they are registers then, and summed without lanes
+        # slots first: they are registers then, and summed without a shuffle
+        match = id[:, None, :] == expert[None, :, None]
         hit = tl.max(match.to(tl.int32), axis=0)  # not more than the mask says, even of an id that a token repeats
         row = next_row[:, None] + tl.cumsum(hit, axis=1) - 1
         entry = tl.sum(tl.where(match, slot[:, None, :], 0), axis=0) << 24 | token
@@ -206,13 +205,13 @@ def _sort(
 
 
 def empty_sorted(num_tokens: int, topk: int, num_experts: int, block: int, device: torch.device) -> Sorted:
-    """Buffers for `num_tokens` tokens, sized by `max_blocks`."""
+    """Buffers for `num_tokens` tokens, sized by `max_blocks`. Of no tokens nothing is launched: no rows are in use."""
     blocks = max_blocks(num_tokens, topk, num_experts, block)
     return Sorted(
         torch.empty(blocks * block, dtype=torch.int32, device=device),
         torch.empty(blocks * block, dtype=torch.float32, device=device),
         torch.empty(blocks, dtype=torch.int32, device=device),
-        torch.empty(2, dtype=torch.int32, device=device),
+        (torch.empty if num_tokens else torch.zeros)(2, dtype=torch.int32, device=device),
     )
 
 
@@ -260,10 +259,8 @@ def moe_sort(
     check_sort(ids, weights, num_experts, block)
     m, k = ids.shape
     out = empty_sorted(m, k, num_experts, block, ids.device)
-    if not m:
-        out.num_valid_ids.zero_()
-        return out
-    masks = torch.empty((m, WORDS), dtype=torch.int32, device=ids.device)
-    write_masks(ids, masks, num_experts)
-    sort_masked(ids, weights, masks, out, num_experts, block, extension)
+    if m:
+        masks = torch.empty((m, WORDS), dtype=torch.int32, device=ids.device)
+        write_masks(ids, masks, num_experts)
+        sort_masked(ids, weights, masks, out, num_experts, block, extension)
     return out

@@ -23,8 +23,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     backend = config.getoption("backend")
 
     def belongs(item: pytest.Item) -> bool:
-        if item.get_closest_marker("mi355x"):
-            return "mi355x" in config.getoption("-m")
         if item.get_closest_marker("host"):
             return backend == "interpreter"
         if item.get_closest_marker("gpu"):

@@ -58,9 +58,7 @@ class RoutePlan:
         """
         m = self.check(x, logits, bias)
         front = self.allocate(m, x.device)
-        if m == 0:
-            front.sorted.num_valid_ids.zero_()
-        else:
+        if m:
             self.launch(x, logits, bias, front)
         return front
 

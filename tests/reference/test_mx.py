@@ -189,3 +189,14 @@ def test_scatter_writes_real_rows_only():
         assert all(written[scale_offset(row, g, 8)] for g in range(6))
         assert not any(written[scale_offset(row, g, 8)] for g in (6, 7))
     assert not any(written[scale_offset(row, g, 8)] for row in (1, 4, 5, 31) for g in range(8))
+
+
+@pytest.mark.parametrize("quantise, top", [(quantise_mxfp8, 448), (quantise_mxfp4, 6)])
+def test_a_reciprocal_as_aiter_takes_it_gives_the_same_scales(quantise, top):
+    """AITER scales by amax * fp32(1/top), rounded up; every positive finite bf16 as the amax of a group."""
+    amax = torch.arange(0x7F80, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    quotient = amax.float().clamp(min=1e-10) * torch.tensor(1 / top, dtype=torch.float32)
+    bits = quotient.view(torch.int32)
+    want = (bits >> 23) + (bits & 0x7FFFFF != 0).int()
+    rows = torch.nn.functional.pad(amax[:, None], (0, 31))
+    assert torch.equal(quantise(rows)[1][:, 0].int(), want)
