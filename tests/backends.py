@@ -10,30 +10,17 @@ On gfx950 the tests at the true shape run twice, with workgroups one by one and 
 """
 
 import os
+from typing import TYPE_CHECKING
 
 from vllm_k3moe.device import load_emulator
+
+if TYPE_CHECKING:  # loading it loads Triton, for which it must be settled first whether it interprets
+    from gfx950emu import Emulator
 
 BACKENDS = ("interpreter", "gfx950", "gpu")
 
 
-class Gfx950:
-    """The emulator as Triton's active driver. Its launch options hold for every launch until `options` changes them."""
-
-    def __init__(self) -> None:
-        run_gfx950 = load_emulator()
-        options: dict[str, object] = {}
-
-        class Kernel(run_gfx950.GfxKernel):  # type: ignore[name-defined]
-            def launch(self, grid, *args, **fixed):
-                return super().launch(grid, *args, **{**fixed, **options})
-
-        # the emulator fixes its options when it is installed; until it takes them per launch they are merged here
-        run_gfx950.GfxKernel = Kernel  # type: ignore[attr-defined]
-        run_gfx950.install()
-        self.options = options
-
-
-def start(backend: str) -> Gfx950 | None:
+def start(backend: str) -> "Emulator | None":
     """Make `backend` what `kernel[grid](...)` runs on. Must come before the kernels are imported."""
     os.environ["TRITON_INTERPRET"] = "1" if backend == "interpreter" else "0"
-    return Gfx950() if backend == "gfx950" else None
+    return load_emulator().install() if backend == "gfx950" else None

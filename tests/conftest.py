@@ -1,13 +1,17 @@
 """`--backend`: where Triton kernels run (see backends.py), and how marks select tests for it."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 import backends
 
-GFX950 = pytest.StashKey[backends.Gfx950 | None]()
+if TYPE_CHECKING:  # see backends.py
+    from gfx950emu import Emulator
+
+GFX950: pytest.StashKey["Emulator | None"] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,9 +67,8 @@ def order(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterat
     if emulator is None:
         yield request.param
         return
-    emulator.options.update(seed=request.param, resident=1 + 3 * request.param)
-    yield request.param
-    emulator.options.clear()
+    with emulator.options(seed=request.param, resident=1 + 3 * request.param):
+        yield request.param
 
 
 @pytest.fixture

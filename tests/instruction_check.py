@@ -1,6 +1,7 @@
 """Runs an instruction case on the emulator and on NumPy, and says where they differ."""
 
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +24,15 @@ def _prepared(asm: str, trial: int) -> one.State:
     return state
 
 
-def differences(asm: str, trials: int) -> list[str]:
-    """Where the emulator is not the oracle, in so many trials of 64 lanes."""
+def differences(asm: str, trials: int, core: Any = None) -> list[str]:
+    """Where the emulator, or another core than its own, is not the oracle, in so many trials of 64 lanes."""
     case, assembled = CASES[asm], one.assemble(PROGRAMS)[asm]
     found = []
     for trial in range(trials):
         state = _prepared(asm, trial)
         wanted = state.copy()
         case.oracle(wanted)
-        found += [f"trial {trial}: {d}" for d in one.run(assembled, state).differences(wanted, case.floats)]
+        found += [f"trial {trial}: {d}" for d in one.run(assembled, state, core).differences(wanted, case.floats)]
     return found
 
 

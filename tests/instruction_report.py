@@ -2,7 +2,7 @@
 
     python tests/instruction_report.py > benchmarks/results/gfx950-instructions.csv
 
-Everything a plan may launch is compiled for gfx950, nothing runs. native: cdna4_core.c has it; tested: `yes` where
+Everything a plan may launch is compiled for gfx950, nothing runs. native: the emulator has it; tested: `yes` where
 tests/emulator/test_instructions.py compares it with NumPy, `kernels` where only whole kernels show that it works.
 """
 
@@ -62,7 +62,6 @@ def rows(blocks: tuple[int, ...]) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--block", type=int, nargs="+", default=(16, 32, 64, 128))
-    os.environ.setdefault("GFX950_BUILD", str(Path(__file__).parents[1] / ".cache" / "gfx950emu"))
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # as backends.py: one set of cached compilations
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -6,12 +6,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 import backends
 import litmus_handover as handover
 import litmus_place as place
+
+if TYPE_CHECKING:  # see backends.py
+    from gfx950emu import Emulator
 
 SEEDS = 24
 # What may be said of an outcome that a reader who thinks of one memory would rule out
@@ -32,17 +36,14 @@ class Case:
         return f"{self.program}: {self.how}".replace("`", "")
 
 
-def occurrences(emulator: backends.Gfx950, case: Case, seeds: int = SEEDS, **options: object) -> int:
+def occurrences(emulator: "Emulator", case: Case, seeds: int = SEEDS, **options: object) -> int:
     """For how many seeds the odd outcome came about."""
 
     def launch(seed: int, kernel, workgroups: int, *arguments, **constants) -> None:
-        emulator.options.update(seed=seed, resident=workgroups, max_instr=3_000_000, **options)
-        kernel[(workgroups,)](*arguments, **constants)
+        with emulator.options(seed=seed, resident=workgroups, max_instr=3_000_000, **options):
+            kernel[(workgroups,)](*arguments, **constants)
 
-    try:
-        return sum(case.odd(partial(launch, seed)) for seed in range(seeds))
-    finally:
-        emulator.options.clear()
+    return sum(case.odd(partial(launch, seed)) for seed in range(seeds))
 
 
 def _message(payload: str, how: str, write: str, read: str, verdict: str) -> Case:
@@ -153,6 +154,6 @@ def row(case: Case) -> str:
 
 
 if __name__ == "__main__":
-    gfx950 = backends.Gfx950()
+    gfx950 = backends.start("gfx950")
     for case in CASES:
         print(row(case), occurrences(gfx950, case), "|")

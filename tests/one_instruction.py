@@ -6,13 +6,17 @@ register, LDS byte or memory byte that the instruction should not have touched s
 
 import ctypes
 import functools
-import sys
-from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+from triton.backends.amd.compiler import HIPBackend
 
-EMULATOR = str(Path(__file__).parent / "gfx950emu")
+import gfx950emu.native
+import gfx950emu.program
+import gfx950emu.wave
+from gfx950emu.structures import Stop
+
 LANES, VGPRS, VCC, EXEC, SCC = 64, 32, 106, 126, 253
 # The MODE register of every kernel of ours: nearest even, denormals kept, IEEE and DX10_CLAMP set
 MODE = 0x3F0
@@ -68,68 +72,52 @@ class State:
 
 
 @functools.cache
-def assemble(programs: tuple[str, ...]) -> dict[str, tuple]:
-    """Assemble all at once; a program is one instruction or more lines. Returns each one's decoded instructions."""
-    from triton.backends.amd.compiler import HIPBackend
-
-    if EMULATOR not in sys.path:
-        sys.path.insert(0, EMULATOR)
-    import cdna4_ext
-    import run_gfx950
-    from hsaco import CodeObject
-
+def assemble(programs: tuple[str, ...]) -> dict[str, tuple[Any, int]]:
+    """Assemble all at once; a program is one instruction or more lines. Returns the Program and each one's address."""
     text = ['.amdgcn_target "amdgcn-amd-amdhsa--gfx950"', ".text"]
-    for i, program in enumerate(programs):
-        text += [f".p2align 8\n.globl p{i}\np{i}:", program, "s_endpgm"]
-    options = SimpleNamespace(arch="gfx950")
-    blob = HIPBackend.make_hsaco("\n".join(text) + "\n", {}, options)
-    code = CodeObject(blob)
-    program = cdna4_ext.Program(run_gfx950._tinygrad(), SimpleNamespace(obj=code))
-    # the code object goes along because it owns the memory in which the code lies
-    return {asm: (program, code.base + code.symbols[f"p{i}"].value, code) for i, asm in enumerate(programs)}
+    for i, lines in enumerate(programs):
+        text += [f".p2align 8\n.globl p{i}\np{i}:", lines, "s_endpgm"]
+    code = gfx950emu.CodeObject(HIPBackend.make_hsaco("\n".join(text) + "\n", {}, SimpleNamespace(arch="gfx950")))
+    program = gfx950emu.program.Program(code, gfx950emu.native.core())
+    return {asm: (program, code.base + code.symbols[f"p{i}"].address) for i, asm in enumerate(programs)}
 
 
 def is_native(instructions: tuple[str, ...]) -> dict[str, bool]:
-    """Whether the C core has each of them, or the decoder refuses."""
+    """Whether the emulator has each of them."""
     native = {}
-    for asm, (program, entry, _) in assemble(instructions).items():
-        import cdna4_ext
-
+    for asm, (program, entry) in assemble(instructions).items():
         try:
             program.add(entry)
             native[asm] = True
-        except cdna4_ext.EmuError:
+        except gfx950emu.EmulatorError:
             native[asm] = False
     return native
 
 
 @functools.cache
-def _slot():
-    import cdna4_ext
-
-    return cdna4_ext._Slot(0)
+def _wave_state() -> Any:
+    return gfx950emu.wave.WaveState(scratch=0, core=gfx950emu.native.core())
 
 
-def run(assembled: tuple, state: State) -> State:
-    """What the emulator makes of `state`."""
-    import cdna4_ext
-
-    program, entry, _ = assembled
-    out, slot = state.copy(), _slot()
+def run(assembled: tuple[Any, int], state: State, core: Any = None) -> State:
+    """What the emulator makes of `state`, or another core than its own (of the same operations)."""
+    program, entry = assembled
+    core = core or program.core
+    out, registers = state.copy(), _wave_state()
     MEMORY[:] = state.memory
-    slot.sgpr[:] = cdna4_ext._INLINE
-    slot.sgpr[:128], slot.sgpr[SCC] = state.s, state.scc
-    slot.vgpr[: VGPRS * LANES] = state.v.ravel()
-    slot.sgpr[256], slot.sgpr[257] = entry & 0xFFFFFFFF, entry >> 32
-    wave = slot.w
-    wave.lds, wave.lds_size, wave.mode = out.lds.ctypes.data, LDS_BYTES, MODE
-    ending = None
-    while ending != cdna4_ext.R_END:
-        ending = cdna4_ext.core().core_run(ctypes.byref(wave), program.table, program.base, program.size, 1000)
-        if ending == cdna4_ext.R_DECODE:
-            program.add(int(slot.sgpr[256]) | int(slot.sgpr[257]) << 32)
-        elif ending != cdna4_ext.R_END:
-            raise AssertionError(f"the emulator ended with {ending}")
-    out.v[:], out.s[:] = slot.vgpr[: VGPRS * LANES].reshape(VGPRS, LANES), slot.sgpr[:128]
-    out.scc, out.memory = int(slot.sgpr[SCC]), MEMORY.copy()
+    registers.sgpr[:] = gfx950emu.wave.CONSTANTS
+    registers.sgpr[:128], registers.sgpr[SCC] = state.s, state.scc
+    registers.vgpr[: VGPRS * LANES] = state.v.ravel()
+    registers.pc = entry
+    registers.point_to(out.lds, LDS_BYTES)
+    registers.wave.mode = MODE
+    stop = Stop.DECODE
+    while stop != Stop.END:
+        stop = Stop(core.run(ctypes.byref(registers.wave), program.table, program.base, program.size, 1000))
+        if stop == Stop.DECODE:
+            program.add(registers.pc)
+        elif stop != Stop.END:
+            raise AssertionError(f"the emulator stopped with {stop.name}")
+    out.v[:], out.s[:] = registers.vgpr[: VGPRS * LANES].reshape(VGPRS, LANES), registers.sgpr[:128]
+    out.scc, out.memory = int(registers.sgpr[SCC]), MEMORY.copy()
     return out

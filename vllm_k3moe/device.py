@@ -3,8 +3,7 @@
 import os
 import shutil
 import sys
-from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -30,7 +29,7 @@ def start(name: str) -> str:
     if name == "auto" and os.environ.get("TRITON_INTERPRET") == "1":
         name = INTERPRETER
     if name == "auto":
-        emulated = GFX950 if (EMULATOR / "run_gfx950.py").is_file() and find_spec("tinygrad") else INTERPRETER
+        emulated = GFX950 if (EMULATOR / "__init__.py").is_file() and find_spec("tinygrad") else INTERPRETER
         name = CUDA if torch.cuda.is_available() else emulated
     if name == CUDA and not torch.cuda.is_available():
         raise DeviceError("device cuda: torch sees no GPU here; try --device interpreter or --device gfx950")
@@ -46,7 +45,7 @@ def start(name: str) -> str:
 
 
 def _start_emulator() -> None:
-    if not (EMULATOR / "run_gfx950.py").is_file():
+    if not (EMULATOR / "__init__.py").is_file():
         raise DeviceError("device gfx950: the emulator comes with a source checkout of vllm-k3moe, not with the wheel")
     if not find_spec("tinygrad"):
         raise DeviceError("device gfx950: the emulator decodes with tinygrad; pip install tinygrad==0.14.0")
@@ -56,10 +55,12 @@ def _start_emulator() -> None:
 
 
 def load_emulator() -> ModuleType:
-    """The emulator's module `run_gfx950`; its core is built in a cache outside of the source tree."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-k3moe" / "gfx950emu"
-    os.environ.setdefault("GFX950_BUILD", str(cache))
+    """The package `gfx950emu`, under that name but without the tests beside it on sys.path."""
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # what gfx950 code is compiled with elsewhere in this project
-    os.environ["DEV"] = "CPU"  # tinygrad's own device, of which only the instruction decoder is used
-    sys.path.insert(0, str(EMULATOR))
-    return import_module("run_gfx950")
+    if EMULATOR.name not in sys.modules:
+        folder = [str(EMULATOR)]
+        spec = spec_from_file_location(EMULATOR.name, EMULATOR / "__init__.py", submodule_search_locations=folder)
+        assert spec is not None and spec.loader is not None  # a path that ends in .py has both
+        sys.modules[EMULATOR.name] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[EMULATOR.name])
+    return sys.modules[EMULATOR.name]

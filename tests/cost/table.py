@@ -11,7 +11,6 @@ import argparse
 import csv
 import dataclasses
 import datetime
-import importlib
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import backends
 from cost.cycles import Trace  # type: ignore[import-not-found]
-from cost.workgroups import Counter, Launch  # type: ignore[import-not-found]
+from cost.workgroups import Launch, counts  # type: ignore[import-not-found]
 from vllm_k3moe.kernels import mx
 from vllm_k3moe.kernels.route_sort import route_sort
 from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
@@ -63,21 +62,20 @@ def fronts(m: int, modes: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], o
 
 
 def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[dict[str, object]]:
-    emulated = backends.start("gfx950")
-    counter, trace = Counter(), Trace()
+    emulator, trace = backends.start("gfx950"), Trace()
     launches: list[tuple[Launch, list[int]]] = []
 
     def on_launch(*launched: object) -> None:
-        launches.append((counter.launch(*launched), trace.take()))
+        launches.append((counts(*launched), trace.take()))
 
-    importlib.import_module("run_gfx950").install(on_launch=on_launch)
+    emulator.on_launch = on_launch
     for m in (m for m in TWO_LAUNCHES if m <= max_tokens):
-        emulated.options["trace"] = trace if m <= max_traced else None
-        for mode, launch in fronts(m, modes):
-            launch()
-            for counts, cycles in launches:
-                own_block = BLOCK if "sort" in counts.kernel else ""  # the others have no block
-                row = {"M": m, "mode": mode, "block": own_block} | dataclasses.asdict(counts)
+        for mode, front in fronts(m, modes):
+            with emulator.options(trace=trace if m <= max_traced else None):
+                front()
+            for launch, cycles in launches:
+                own_block = BLOCK if "sort" in launch.kernel else ""  # the others have no block
+                row = {"M": m, "mode": mode, "block": own_block} | dataclasses.asdict(launch)
                 yield row | (dict(zip(CYCLES, (max(cycles), sum(cycles)), strict=True)) if cycles else {})
             launches.clear()
 

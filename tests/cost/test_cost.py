@@ -26,7 +26,7 @@ def read(text: str) -> dict[tuple[str, ...], dict[str, str]]:
 
 
 def recompute(mode: str, max_tokens: int, max_traced: int) -> dict[tuple[str, ...], dict[str, str]]:
-    """In a process of its own: counting replaces the emulator's core and its driver."""
+    """In a process of its own, as `make cost` does it."""
     limits = ["--max-tokens", str(max_tokens), "--max-traced", str(max_traced)]
     command = [sys.executable, HERE / "table.py", "--mode", mode, *limits]
     out = subprocess.run(command, capture_output=True, text=True, check=False)

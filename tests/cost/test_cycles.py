@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
+import gfx950emu
 from cost.cycles import Trace, step, workgroup_cycles  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.on("gfx950")
@@ -160,10 +161,10 @@ LDS = "ds_bpermute_b32 $0, $0, $1\ns_waitcnt lgkmcnt(0)\n"  # through the LDS un
     ],
 )  # fmt: skip
 def test_planted_kernels_on_the_emulator(asm, num_warps, per_repetition):
-    emulator, trace, block, totals = importlib.import_module("run_gfx950"), Trace(), 64 * num_warps, []
+    trace, block, totals = Trace(), 64 * num_warps, []
     x = torch.zeros(block, dtype=torch.int32)
     for n in (300, 400):
         compiled = _planted.warmup(x, ASM=asm * n, BLOCK=block, num_warps=num_warps, grid=(1,))
-        emulator.load(compiled).launch((1,), x, trace=trace)
+        gfx950emu.load(compiled).launch((1,), x, trace=trace)
         totals += trace.take()
     assert totals[1] - totals[0] == 100 * per_repetition

@@ -1,13 +1,12 @@
 """The counts, on a planted kernel whose workgroups differ: none of the served ones has an atomic to count."""
 
-import importlib
-
 import pytest
 import torch
 import triton
 import triton.language as tl
 
-from cost.workgroups import Counter  # type: ignore[import-not-found]
+import gfx950emu
+from cost.workgroups import counts  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.on("gfx950")
 
@@ -19,15 +18,12 @@ def _planted(x, SEM: tl.constexpr):
 
 
 @pytest.mark.parametrize("sem, cache_ops_each", [("relaxed", 0), ("acq_rel", 2)])
-def test_planted_workgroups(monkeypatch, sem, cache_ops_each):
-    emulator = importlib.import_module("run_gfx950")
-    core = importlib.import_module("cdna4_ext")
-    monkeypatch.setattr(core, "_core", core.core())  # as is, and put back afterwards
-    counter, x = Counter(), torch.zeros(1, dtype=torch.int32)
+def test_planted_workgroups(sem, cache_ops_each):
+    x = torch.zeros(1, dtype=torch.int32)
     compiled = _planted.warmup(x, SEM=sem, num_warps=1, grid=(4,))
-    kernel, launches = emulator.load(compiled), {}
+    kernel, launches = gfx950emu.load(compiled), {}
     for grid in (1, 2, 4, 4):
-        launches[grid] = counter.launch("_planted", kernel, kernel.launch((grid,), x))
+        launches[grid] = counts("_planted", kernel, kernel.launch((grid,), x))
     assert [launch.workgroups for launch in launches.values()] == [1, 2, 4]
     assert launches[4].kernel == "planted" and launches[4].waves == 1
     assert launches[4].atomics == 0 + 1 + 2 + 3 and launches[4].cache_ops == cache_ops_each * 6
