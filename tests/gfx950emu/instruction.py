@@ -35,7 +35,8 @@ class Instruction:
     def unsupported(self, what: str = "") -> EmulatorError:
         """The error to raise where there is no code for it."""
         which = f"{self.mnemonic} ({self.encoding})" + (f" with {what}" if what else "")
+        # in hex: tinygrad cannot spell all operands that it can decode
         return EmulatorError(
-            f"{which} is not emulated: {self.decoded!r}. To add it: tests/gfx950emu/decode_*.py says which function of "
-            "tests/gfx950emu/core/ runs an instruction"
+            f"{which} is not emulated: {self.decoded.to_bytes().hex()}. To add it: tests/gfx950emu/decode_*.py says "
+            "which function of tests/gfx950emu/core/ runs an instruction"
         )

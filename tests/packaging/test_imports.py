@@ -15,10 +15,10 @@ HEAVY = ("torch", "triton", "vllm", "aiter", "numpy", "rich")
 
 
 def sources(*folders: str) -> Iterator[Path]:
-    """Python files below, not through the links, and none of the emulator's (it is kept as it came)."""
+    """Python files below, not through the links."""
     for folder in folders:
         for path, inner, files in os.walk(ROOT / folder):
-            inner[:] = [d for d in inner if d != "gfx950emu" and not d.startswith(".")]
+            inner[:] = [d for d in inner if not d.startswith(".")]
             yield from (Path(path, f) for f in files if f.endswith(".py"))
 
 
