@@ -25,7 +25,7 @@ KERNELS_ONLY = {
     "s_barrier": "needs several waves: without it the LDS exchanges of every sort fail",
     "s_endpgm": "ends every test",
     "s_nop": "changes nothing but time, which is not emulated",
-    "s_waitcnt": "shows only with loads to LDS or posted stores: tests_gfx950.py, gluon_missing_wait_is_seen",
+    "s_waitcnt": "shows only with loads to LDS or posted stores: emulator/test_gluon.py, test_a_missing_wait_shows",
 }
 
 
