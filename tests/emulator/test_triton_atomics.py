@@ -41,19 +41,20 @@ def sum_kernel(x, sums, once, old, n, B: tl.constexpr):
     v = tl.load(x + o, mask=o < n, other=0)
     tl.atomic_add(sums + o % 16, v, mask=o < n)
     tl.atomic_add(sums + 16, tl.sum(v, 0))
-    tl.store(old + p, tl.atomic_cas(once, 0, 5))
+    tl.store(old + p, tl.atomic_cas(once, 0, 5 + p))
 
 
 @BUFFER_OR_GLOBAL
 def test_floats_and_compare_and_swap(small, rng):
-    """Small integers, so that sums are exact in any order. Of two workgroups that swap, one finds 0, the other 5."""
+    """Small integers, so that sums are exact in any order. Of two that swap, the second finds the first's value."""
     n = 500
     x, sums = torch.randint(-8, 8, (n,), generator=rng).float(), torch.zeros(17)
     once, old = torch.zeros(1, dtype=torch.int32), torch.full((2,), -1, dtype=torch.int32)
     run(sum_kernel, (2,), x, sums, once, old, n, small=small, B=256)
     exact(sums, torch.stack([*(x[j::16].sum() for j in range(16)), x.sum()]))
-    assert once.tolist() == [5]
-    assert sorted(old.tolist()) == [0, 5]
+    first = old.tolist().index(0)
+    assert once.tolist() == [5 + first]
+    assert old[1 - first] == once
 
 
 @triton.jit

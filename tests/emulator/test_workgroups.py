@@ -5,6 +5,7 @@ Here is the pattern that kernels use: each workgroup leaves a part, and the last
 And what no workgroup may do: reach past the end of its arguments, wait for ever.
 """
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -24,8 +25,11 @@ def copy_kernel(x, y, B: tl.constexpr):
 @pytest.mark.parametrize("small", [True, False], ids=["buffer", "global"])
 @pytest.mark.parametrize("access", ["load from", "store or atomic at"])
 def test_out_of_bounds(access, small):
-    """A tensor six elements short: the message names the first lane of the four waves that is past its end."""
-    whole, short = torch.zeros(256), torch.zeros(250)
+    """A tensor six elements short: the message names the first lane of the four waves that is past its end.
+
+    There is memory there, so that an emulator that lets it pass fails this test rather than crashes.
+    """
+    whole, short = torch.zeros(256), torch.from_numpy(np.zeros(256, np.float32)[:250])
     x, y = (short, whole) if access == "load from" else (whole, short)
     with fault(
         f"copy_kernel: {access} {short.data_ptr() + 1000:#x} (0 bytes past the end of argument memory"
