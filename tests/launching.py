@@ -24,12 +24,12 @@ TYPES = {
 
 def emulator() -> Any:
     """The emulator's module. At run time: other backends import the tests but have no emulator."""
-    return import_module("run_gfx950")
+    return import_module("gfx950emu")
 
 
 def fault(words: str) -> Any:
     """A context in which the emulator must object, in these words."""
-    return pytest.raises(import_module("cdna4_ext").EmuError, match=re.escape(words))
+    return pytest.raises(emulator().EmulatorError, match=re.escape(words))
 
 
 def build(kernel: Any, *arguments: Any, small: bool = True, **named: Any) -> Any:

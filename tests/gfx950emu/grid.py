@@ -118,7 +118,8 @@ class Grid:
                 instruction = program.at(pc).instruction.decoded
                 self.options.trace(workgroup.index, number, pc - self.kernel.entry, instruction, state)
             before = state.wave.icount
-            stop = self.core.run(ctypes.byref(state.wave), program.table, program.base, program.size, left)
+            budget = min(left, self.options.max_instr + 1 - self.stats.instructions)  # a wave may loop for ever
+            stop = self.core.run(ctypes.byref(state.wave), program.table, program.base, program.size, budget)
             executed = state.wave.icount - before
             left -= executed
             workgroup.instructions += executed
