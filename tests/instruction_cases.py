@@ -1,5 +1,6 @@
 """All instruction cases, and the forms of instructions that they cover."""
 
+import instruction_matrix as matrix
 import instruction_memory as memory
 import instruction_scalar as scalar
 import instruction_valu as valu
@@ -27,6 +28,8 @@ GROUPS = {
     "lds": memory.LDS,
     "global": memory.GLOBAL,
     "lanes": memory.BETWEEN_LANES,
+    "small floats": matrix.SMALL_FLOATS,
+    "matrix": matrix.MATRIX,
 }
 CASES = {case.asm: case for group in GROUPS.values() for case in group}
 PROGRAMS = (*CASES, DIVISION)

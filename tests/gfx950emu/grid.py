@@ -8,11 +8,11 @@ from typing import NoReturn
 
 from .code_object import KernelCode
 from .errors import EmulatorError
-from .faults import describe
+from .faults import describe, describe_conflict
 from .options import LaunchOptions
 from .program import Program
 from .stats import Stats
-from .structures import Kind, Range, Stop, View
+from .structures import Kind, Races, Range, Stop, View
 from .wave import WaveState
 from .workgroup import Index, Start, Workgroup
 
@@ -39,6 +39,7 @@ class Grid:
         self.random = None if options.seed is None else random.Random(options.seed)
         self._idle: list[WaveState] = []  # whose workgroups have ended
         self._views: list[View] = []
+        self._conflicts: list[str] = []  # found in workgroups that have ended
         self.stats = Stats()
 
     def run(self) -> Stats:
@@ -53,6 +54,8 @@ class Grid:
         finally:
             for view in self._views:
                 self.core.view_free(ctypes.byref(view))
+        if self._conflicts:
+            raise EmulatorError(f"{self.kernel.name}: race inside a workgroup: {'; '.join(self._conflicts)}")
         self.stats.waves = len(self.stats.workgroups) * self.start.waves
         self.stats.histogram = self.program.histogram()
         self.stats.cache_ops = self.program.executed(Kind.CACHE)
@@ -97,6 +100,20 @@ class Grid:
         self._idle.extend(workgroup.waves)
         if workgroup.view is not None:
             self.core.view_ended(ctypes.byref(workgroup.view))
+        if workgroup.races is not None:
+            self._collect(workgroup.index, workgroup.races)
+
+    def _collect(self, index: Index, races: Races) -> None:
+        """What a workgroup's waves did to each other; of one workgroup, the rest will be the same again."""
+        entry = self.kernel.entry - self.program.base
+        if not self._conflicts:
+            kept = races.conflict[: min(races.found, len(races.conflict))]
+            found = [describe_conflict(c, self._decoded_at, entry) for c in kept]
+            self._conflicts = [f"workgroup {index}, {text}" for text in found]
+        self.core.races_free(ctypes.byref(races))
+
+    def _decoded_at(self, pc: int) -> object:
+        return self.program.at(self.program.base + pc).instruction.decoded
 
     def _turn(self) -> int:
         """How many instructions a wave may execute at a time."""

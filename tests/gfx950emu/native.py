@@ -33,7 +33,7 @@ def build(sources: Path, folder: Path, *extra_flags: str) -> Path:
     CalledProcessError where the compiler fails; what it says goes to stderr.
     """
     command = [compiler(), *FLAGS, *extra_flags]
-    files = sorted(path for path in sources.iterdir() if path.suffix in (".c", ".h"))
+    files = sorted(path for path in sources.iterdir() if path.suffix in (".c", ".h", ".inc"))
     digest = hashlib.sha256(" ".join(command).encode())
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -67,6 +67,7 @@ class Core:
         self.view = self._function("core_view", None, ctypes.c_void_p, ctypes.c_int)  # 1: write back, 2: invalidate
         self.view_ended = self._function("core_view_ended", None, ctypes.c_void_p)  # its workgroup has
         self.view_free = self._function("core_view_free", None, ctypes.c_void_p)
+        self.races_free = self._function("core_races_free", None, ctypes.c_void_p)
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         function = self._library[name]

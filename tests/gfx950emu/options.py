@@ -24,7 +24,8 @@ class LaunchOptions:
     trace: see Trace. Ten times slower and more, and `quantum` is then 1.
     caches: a workgroup sees another's stores only as LLVM's memory model promises it (write-back and invalidate at
         agent scope); off: at once.
-    races: accepted; nothing looks for races inside a workgroup yet.
+    races: two waves of a workgroup that access a byte between the same two barriers, one of them writing, are an error
+        once the launch has ended; see core/races.c.
     """
 
     check: bool = True

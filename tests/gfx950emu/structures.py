@@ -87,6 +87,8 @@ class Wave(ctypes.Structure):
         ("pend", POINTER),  # None: memory operations finish at once
         ("npend", U64),
         ("view", POINTER),  # None: one memory that all see at once
+        ("races", POINTER),  # None: nobody looks for them
+        *_fields(U64, "index pc"),  # which wave of its workgroup; where it is, from the start of the code
     ]
 
 
@@ -98,4 +100,23 @@ class View(ctypes.Structure):
         *_fields(U64, "cap n"),
         ("wave", POINTER),
         *_fields(U64, "nwaves nposted"),
+    ]
+
+
+RACES_KEPT = 16
+
+
+class Conflict(ctypes.Structure):
+    """Two accesses of one byte by two waves with no barrier between, at least one of them a write."""
+
+    _fields_ = _fields(U64, "space address barriers wave pc kind other_wave other_pc other_kind")
+
+
+class Races(ctypes.Structure):
+    """What the waves of a workgroup have accessed since their last barrier, and the conflicts found."""
+
+    _fields_ = [
+        ("line", POINTER),
+        *_fields(U64, "capacity used barriers found"),
+        ("conflict", Conflict * RACES_KEPT),
     ]

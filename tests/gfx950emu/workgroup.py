@@ -8,7 +8,7 @@ import numpy as np
 
 from .descriptor import Descriptor
 from .options import LaunchOptions
-from .structures import Range, Stop, View
+from .structures import Races, Range, Stop, View
 from .wave import LANES, POISON, WaveState
 
 Index = tuple[int, int, int]
@@ -49,6 +49,7 @@ class Workgroup:
         words = (max(start.lds, LEAST_LDS) + 3) // 4
         self.lds = np.full(words, POISON if options.poison else 0, np.uint32)
         self.view = View() if options.caches else None
+        self.races = Races() if options.races else None
         for number, state in enumerate(waves):
             self._start(number, state, start, ranges, options)
         if self.view is not None:
@@ -73,6 +74,7 @@ class Workgroup:
         wave.hwid, wave.xcc = number & 15 | (number & 3) << 4, start.number(self.index) % XCCS
         wave.pend, wave.npend = (state.pending.ctypes.data if options.late else None), 0
         wave.view = None if self.view is None else ctypes.addressof(self.view)
+        wave.races, wave.index = (None if self.races is None else ctypes.addressof(self.races)), number
         wave.ranges, wave.nranges = ctypes.cast(ranges, ctypes.POINTER(Range)), len(ranges)
 
     def running(self) -> list[int]:
@@ -84,4 +86,6 @@ class Workgroup:
         if Stop.BARRIER not in self.stopped:
             return False
         self.stopped = [None if why is Stop.BARRIER else why for why in self.stopped]
+        if self.races is not None:
+            self.races.barriers += 1
         return True
