@@ -178,7 +178,8 @@ def _sort_experts(
     if ROWS is not None:
         # Rows are read back by other waves than wrote them. Waves of one workgroup share a CU and its L1, so LLVM's
         # model for gfx942 asks for no more than the barrier (tgsplit mode apart, which Triton does not use); on NVIDIA
-        # it is bar.sync. No test fails without it: the emulator gives a workgroup one view of memory.
+        # it is bar.sync. Triton 3.9's gfx950 code has barriers of the last reduction behind the stores and is sound
+        # without this one, as the emulator confirms; the source says what it needs.
         tl.debug_barrier()
         for first in range(first_block * BLOCK, end_block * BLOCK, 32):
             row = first + tl.arange(0, 32)
