@@ -33,6 +33,7 @@ WORDS = 32  # mask words of a token
 _WORDS = tl.constexpr(WORDS)
 # tokens up to, tokens visited at a time, warps; 128 at a time spill on gfx950 with fewer warps
 _TILES = ((32, 32, 4), (128, 64, 8), (checks.MAX_TOKENS, 128, 16))
+FIRST_TOKENS = (1, *(limit + 1 for limit, _, _ in _TILES[:-1]))  # from one to the next nothing new is compiled
 _EXPERTS = tl.constexpr(8)  # experts per program: one byte of a mask word
 
 

@@ -36,6 +36,12 @@ def demo(args: argparse.Namespace) -> int:
     return run_demo(args.m, args.mode, args.device, args.seed, args.json)
 
 
+def bench_gfx950(args: argparse.Namespace) -> int:
+    from vllm_k3moe.bench import gfx950
+
+    return gfx950.run()
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="k3moe", description="Fused, tuned MoE for Kimi-K3 in vLLM on MI355X (gfx950).")
     top.add_argument("--version", action="version", version=f"vllm-k3moe {__version__}")
@@ -59,6 +65,14 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=seed, default=0, help="of weights, logits and activations (default 0)")
     p.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     p.set_defaults(run=demo, needs=("numpy", "torch", "triton"))
+
+    benches = commands.add_parser("bench", help="what the launches cost").add_subparsers(required=True, metavar="WHAT")
+    p = benches.add_parser(
+        "gfx950",
+        help="instructions executed and modelled cycles of every served launch, from the committed tables",
+        description="Print what each served launch executes on emulated gfx950, with a model's cycles. Not time.",
+    )
+    p.set_defaults(run=bench_gfx950, needs=("torch", "triton"))
     return top
 
 

@@ -1,0 +1,38 @@
+"""`k3moe bench gfx950` against the committed table it reads."""
+
+import pytest
+
+from vllm_k3moe import cli
+from vllm_k3moe.bench import gfx950
+
+pytestmark = pytest.mark.host
+
+
+def test_two_launches_are_added_up():
+    [row] = [row for row in gfx950.served() if (row["mode"], row["M"]) == ("mxfp8", 8)]
+    parts = [
+        r for r in gfx950.rows() if (r["mode"], r["M"]) == ("mxfp8", "8") and r["kernel"] in ("route_quantise", "sort")
+    ]
+    assert len(parts) == 2
+    assert row["launches"] == 2
+    assert row["instructions"] == sum(int(part["instructions"]) for part in parts)
+    assert row["cycles_total"] == sum(int(part["cycles_total"]) for part in parts)
+
+
+def test_one_launch_is_itself():
+    [row] = [row for row in gfx950.served() if (row["mode"], row["M"]) == ("mxfp4", 1)]
+    [part] = [r for r in gfx950.rows() if (r["kernel"], r["mode"], r["M"]) == ("route_sort", "mxfp4", "1")]
+    assert row["instructions"] == int(part["instructions"])
+
+
+def test_every_served_launch_is_printed(capsys):
+    assert cli.main(["bench", "gfx950"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("mxfp8") == len({row["M"] for row in gfx950.rows()})
+    assert "not time" in printed
+
+
+def test_without_a_checkout_it_says_so(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gfx950, "TABLE", tmp_path / "gfx950-cost.csv")
+    assert cli.main(["bench", "gfx950"]) == 2
+    assert "source checkout" in capsys.readouterr().err

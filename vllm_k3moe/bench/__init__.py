@@ -1,0 +1,1 @@
+"""Benchmarks: what the launches cost. Figures carry the device they come from."""
