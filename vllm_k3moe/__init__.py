@@ -7,7 +7,21 @@ def register() -> None:
     """Entry point of the group `vllm.general_plugins`.
 
     vLLM calls it in the API server, the engine core, every worker and on `vllm serve --help`; an exception out of it
-    kills the server. So it may run more than once in a process, never raises, and imports nothing heavy (no torch,
-    triton, vllm or aiter) before there is something to do. There is not, yet: vLLM behaves as if this package were
-    not installed.
+    kills the server. So it may run more than once in a process and never raises: a fault inside becomes one line in the
+    log, and vLLM runs as if this package were not installed.
     """
+    import logging
+
+    from . import envs
+
+    settings = envs.read()
+    if settings.mode == envs.OFF:
+        return
+    try:
+        from . import plugin
+
+        plugin.register(settings)
+    except Exception as error:
+        logger = logging.getLogger("vllm.k3moe")
+        logger.warning("k3moe inactive: registering failed: %s: %s", type(error).__name__, error)
+        logger.debug("k3moe: the fault", exc_info=True)

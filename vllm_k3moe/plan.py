@@ -12,7 +12,7 @@ import torch
 
 from .kernels import checks, mx
 from .kernels import route_sort as one_launch
-from .kernels.moe_sort import WORDS, empty_sorted
+from .kernels.moe_sort import FIRST_TOKENS, WORDS, empty_sorted
 from .kernels.route_sort import Front
 from .kernels.route_sort_mid import route_sort_mid
 from .kernels.topk import check_router
@@ -50,6 +50,12 @@ class RoutePlan:
     def in_one(self, num_tokens: int) -> bool:
         """Whether `num_tokens` tokens take one launch rather than two."""
         return num_tokens <= ONE_LAUNCH_TOKENS[self.mode] and one_launch.serves(num_tokens, self.shape.topk)
+
+    def batches(self) -> tuple[int, ...]:
+        """Token counts that between them launch every specialisation, each as small as can be: what a warm-up runs."""
+        one = tuple(1 << i for i in range(ONE_LAUNCH_TOKENS[self.mode].bit_length()))
+        two = ONE_LAUNCH_TOKENS[self.mode] + 1
+        return (*one, *(max(first, two) for first in FIRST_TOKENS))
 
     def __call__(self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> Front:
         """Run on x bf16 [M, L], logits fp32|bf16 [M, E] and bias fp32|bf16 [E]; M up to 512.

@@ -1,0 +1,19 @@
+"""How often each layer's batches took the fused path or vLLM's, and why. Counted where Python runs: not at replay."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Calls:
+    """One process's calls. A graph replay runs no Python and counts nothing."""
+
+    fused: int = 0
+    fallback: Counter[str] = field(default_factory=Counter)  # by reason
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{n} x {reason}" for reason, n in self.fallback.most_common())
+        return f"{self.fused} fused, {self.fallback.total()} on vLLM's path{f' ({reasons})' if reasons else ''}"
+
+
+CALLS = Calls()  # the process's, as a metrics registry is; nothing decides by it

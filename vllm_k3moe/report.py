@@ -1,0 +1,104 @@
+"""What vLLM and the machine say to the gates, and what the log says about them. Imported beside vLLM only."""
+
+import importlib.metadata as metadata
+from typing import Any
+
+from vllm import envs as vllm_envs
+from vllm.logger import init_logger
+
+from . import gates
+from .envs import Settings
+from .experts import aiter_contract
+from .kernels.checks import MAX_TOKENS
+from .method import K3FusedMoEMethod
+
+logger = init_logger("vllm.k3moe")  # below vLLM's name, whose handlers print it
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of what matters here; "-" where a distribution is not there under one of its names."""
+    names = {"vllm": ("vllm",), "torch": ("torch",), "triton": ("triton", "pytorch-triton-rocm")}
+    names |= {"aiter": ("amd-aiter", "aiter"), "flydsl": ("flydsl",)}
+
+    def version(distributions: tuple[str, ...]) -> str:
+        for name in distributions:
+            try:
+                return metadata.version(name)
+            except metadata.PackageNotFoundError:
+                continue
+        return "-"
+
+    return {name: version(distributions) for name, distributions in names.items()}
+
+
+def platform_reasons(settings: Settings) -> list[str]:
+    """The gates of gates.platform_reasons, asked of this process; initialises no GPU."""
+    from vllm.platforms import current_platform
+
+    is_rocm = current_platform.is_rocm()
+    return gates.platform_reasons(settings, is_rocm, architecture() if is_rocm else "", versions()["vllm"])
+
+
+def architecture() -> str:
+    """gfx950, or what else the GPU is, as vLLM's ROCm platform found it through amdsmi."""
+    from vllm.platforms import rocm
+
+    return "gfx950" if rocm.on_gfx950() else str(getattr(rocm, "_GCN_ARCH", "not gfx950"))
+
+
+def situ_mode() -> str:
+    """a16w4, a8w4 or a4w4, as vLLM decided it; "unknown" where this vLLM cannot say."""
+    from vllm._aiter_ops import rocm_aiter_ops
+
+    ask = getattr(rocm_aiter_ops, "get_fused_moe_situv2_activation", None)
+    return "unknown" if ask is None else str(ask())
+
+
+def compute_units() -> int:
+    from vllm.platforms import current_platform
+
+    return int(current_platform.num_compute_units())
+
+
+def static_reasons(runner: Any, vllm_config: Any) -> list[str]:
+    """Every gate that a built layer can be asked, and what AITER lacks."""
+    mode = situ_mode()
+    reasons = gates.static_reasons(runner, vllm_config, vllm_envs, mode, compute_units())
+    return reasons + (aiter_contract.missing(gates.MODES[mode]) if mode in gates.MODES else [])
+
+
+def weights_are_real(vllm_config: Any) -> bool:
+    """False under --load-format dummy, whose random bytes no canary can be held to."""
+    return gates.ask(vllm_config, "load_config.load_format") != "dummy"
+
+
+def progress(text: str) -> None:
+    logger.info_once("k3moe: %s", text, scope="global")
+
+
+def inactive(reasons: list[str]) -> str:
+    return f"k3moe inactive: {'; '.join(reasons)}"
+
+
+def active(mode: str, method: K3FusedMoEMethod) -> str:
+    """The one line that says what runs."""
+    found = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return f"k3moe active: {architecture()}, {mode}, {'; '.join(ranges(method))}; {method.experts.description}; {found}"
+
+
+def ranges(method: K3FusedMoEMethod) -> list[str]:
+    """Launches by token count, as in `M 1-2: route_sort`."""
+    out: list[tuple[int, str]] = []
+    for m in range(1, MAX_TOKENS + 1):
+        if method.refuses(m):
+            launches = "vLLM's path"
+        else:
+            launches = " + ".join(method.plans[method.experts.block(m)].launches(m))
+        if not out or out[-1][1] != launches:
+            out.append((m, launches))
+    most = method.experts.max_tokens
+    if most > MAX_TOKENS:
+        out.append((MAX_TOKENS + 1, "vLLM's routing, our tiles"))
+    out.append((most + 1, "vLLM's path"))
+    ends = [first - 1 for first, _ in out[1:]]
+    return [f"M {first}-{end}: {text}" for (first, text), end in zip(out, [*ends, "up"], strict=True)]

@@ -1,0 +1,76 @@
+"""Compile everything a layer may launch, by launching it once, before any graph is captured.
+
+A compile later would stall serving for seconds, and vLLM's JIT monitor forbids it. Triton's and FlyDSL's compiled code
+is kept in one folder of our own, shared by the ranks and by later starts; both write files by atomic rename, so that
+ranks may compile the same kernel at once, and there is no lock that a killed process could leave behind.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import triton
+
+from .experts import Rows
+from .kernels.checks import MAX_TOKENS
+from .method import K3FusedMoEMethod
+from .shapes import MoEShape
+
+FLYDSL_CACHE = "FLYDSL_RUNTIME_CACHE_DIR"
+Progress = Callable[[str], None]
+
+
+class CacheError(OSError):
+    """The cache folder must not be trusted; says why and how to name another."""
+
+
+def private_folder(path: Path) -> Path:
+    """Make `path`, readable and writable by its owner alone; CacheError if it belongs to or is open to others."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.stat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise CacheError(
+            f"cache folder {path}: owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}; compiled code in it "
+            "could be another's. Remove it, or set K3MOE_CACHE to a folder that only you can write"
+        )
+    return path
+
+
+@contextmanager
+def compiling_into(cache: Path) -> Iterator[None]:
+    """Within the block, what Triton and FlyDSL compile is kept in `cache`. A FlyDSL cache the user chose stays his."""
+    private_folder(cache)
+    own_flydsl = FLYDSL_CACHE not in os.environ
+    with triton.knobs.cache.scope():
+        triton.knobs.cache.dir = str(private_folder(cache / "triton"))
+        if own_flydsl:
+            os.environ[FLYDSL_CACHE] = str(private_folder(cache / "flydsl"))
+        try:
+            yield
+        finally:
+            if own_flydsl:
+                del os.environ[FLYDSL_CACHE]
+
+
+def token_counts(method: K3FusedMoEMethod) -> list[int]:
+    """Batch sizes that between them need every specialisation of our kernels and every tile pair."""
+    own = {m for plan in method.plans.values() for m in plan.batches()}
+    return sorted({*(m for m in own if not method.refuses(m)), *method.experts.batches()})
+
+
+def warm_up(method: K3FusedMoEMethod, shape: MoEShape, device: torch.device, progress: Progress) -> int:
+    """Run each batch size of `token_counts` once on made-up tokens; returns how many. No result is looked at."""
+    counts = token_counts(method)
+    for done, m in enumerate(counts, 1):
+        progress(f"compiling for {m} tokens, {done} of {len(counts)}")
+        x = torch.zeros(m, shape.latent, dtype=torch.bfloat16, device=device)
+        if m <= MAX_TOKENS:
+            method(x, torch.zeros(m, shape.experts, device=device))
+        else:  # the router is vLLM's own and compiles nothing of ours
+            ids = torch.arange(shape.topk, dtype=torch.int32, device=device).repeat(m, 1)
+            sorted, out = method.experts.sort(ids, torch.zeros(m, shape.topk, device=device))
+            method.experts.run(Rows(x, None), sorted, out)
+    return len(counts)
