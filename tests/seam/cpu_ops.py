@@ -41,7 +41,7 @@ def biased_grouped_topk(
     logits: torch.Tensor, bias: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, *rest: object, **named: object
 ) -> None:
     """vLLM's router on ROCm is AITER's; here it is the oracle."""
-    for out, want in zip((ids, weights), route(logits, bias, ids.shape[1]), strict=True):
+    for out, want in zip((ids, weights), route(logits, bias.detach(), ids.shape[1]), strict=True):
         out.copy_(want)
 
 

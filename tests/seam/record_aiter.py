@@ -39,7 +39,7 @@ def parameters(function: ast.FunctionDef) -> str:
 
 
 def find(tree: ast.Module, name: str, kind: type) -> Any:
-    return next(node for node in ast.walk(tree) if isinstance(node, kind) and node.name == name)
+    return next(node for node in ast.walk(tree) if isinstance(node, kind) and getattr(node, "name", None) == name)
 
 
 def main() -> None:

@@ -1,0 +1,38 @@
+"""The environment variables of this package."""
+
+from pathlib import Path
+
+import pytest
+
+from vllm_k3moe import envs
+
+pytestmark = pytest.mark.host
+
+
+def test_nothing_set():
+    assert envs.read({"XDG_CACHE_HOME": "/c"}) == envs.Settings(cache=Path("/c/vllm-k3moe"))
+
+
+def test_everything_set():
+    values = {"K3MOE": "Strict", "K3MOE_EXPERTS": "aiter", "K3MOE_ALLOW_ARCH": "any", "K3MOE_CANARY": "0"}
+    got = envs.read({**values, "K3MOE_CACHE": "/mine"})
+    assert got == envs.Settings("strict", "aiter", True, False, Path("/mine"))
+    assert got.strict
+
+
+@pytest.mark.parametrize("name", envs.CHOICES)
+def test_a_value_that_is_none_of_the_choices(name):
+    got = envs.read({name: "perhaps", "XDG_CACHE_HOME": "/c"})
+    [error] = got.errors
+    assert error.startswith(f"{name}='perhaps'; accepted: ")
+    assert got == envs.Settings(cache=Path("/c/vllm-k3moe"), errors=(error,))
+
+
+@pytest.mark.parametrize("name", envs.CHOICES)
+def test_empty_is_the_default(name):
+    assert envs.read({name: "", "XDG_CACHE_HOME": "/c"}).errors == ()
+
+
+def test_the_table_in_the_docstring_names_each():
+    for name in (*envs.CHOICES, "K3MOE_CACHE"):
+        assert f"| {name} |" in envs.__doc__
