@@ -7,23 +7,31 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
+VLLM_VENV ?= .venv-vllm
 TORCH  ?= torch==2.13.0
 JOBS   ?= 2
 
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.set-up
+VLLM_STAMP := $(VLLM_VENV)/.set-up
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # loadgroup: the tests of one xdist_group share a worker, and so what they build
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+SEAM   := $(VLLM_VENV)/bin/python -m pytest --backend gfx950 tests/seam
 
-.PHONY: demo test test-full emulator lint format codegen clean cost
+.PHONY: demo test test-full seam emulator lint format codegen clean cost
 
 demo: $(STAMP)
 	$(BIN)/k3moe demo $(ARGS)
 
-test: emulator lint
+test: emulator lint $(VLLM_STAMP)
 	$(PYTEST) --backend interpreter -m "not slow" $(ARGS)
 	$(PYTEST) --backend gfx950 -m "not slow" $(ARGS)
+	$(SEAM) $(ARGS)
+
+# one process: a layer of Kimi-K3's full shape takes 3 GB
+seam: $(VLLM_STAMP)
+	$(SEAM) $(ARGS)
 
 test-full: emulator lint
 	$(PYTEST) --backend interpreter $(ARGS)
@@ -69,6 +77,20 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt --no-deps triton
 	@touch $@
 
+# vLLM's Python without its kernels, for tests/seam: its source archive, since the wheel brings CUDA's. The override
+# keeps pip from discarding the archive over its version; torch is not the 2.14.0 that vLLM 0.33 pins for its kernels.
+$(VLLM_STAMP): $(STAMP) constraints-vllm.txt
+	@echo "set-up in $(VLLM_VENV): vLLM without kernels"
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/pip -q --disable-pip-version-check install $(TORCH) -c constraints-vllm.txt \
+	  'setuptools>=77.0.3,<81' setuptools-scm setuptools-rust wheel packaging jinja2 cmake ninja
+	@VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.33.0 $(VLLM_VENV)/bin/pip -q --disable-pip-version-check install \
+	  -c constraints-vllm.txt --no-build-isolation --no-binary vllm vllm==0.33.0 $(TORCH)
+	@$(VLLM_VENV)/bin/pip -q --disable-pip-version-check install -c constraints-vllm.txt pytest==9.2.0 tinygrad==0.14.0
+	@$(VLLM_VENV)/bin/pip -q --disable-pip-version-check install --no-deps triton==3.9.0
+	@$(VLLM_VENV)/bin/pip -q --disable-pip-version-check install --no-deps --no-build-isolation -e .
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

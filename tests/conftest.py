@@ -29,6 +29,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def belongs(item: pytest.Item) -> bool:
         if item.get_closest_marker("host"):
             return backend == "interpreter"
+        if item.get_closest_marker("mi355x"):
+            return "mi355x" in config.getoption("markexpr")
         if item.get_closest_marker("gpu"):
             return backend == "gpu"
         on = item.get_closest_marker("on")
