@@ -115,6 +115,25 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
             reasons.append("weights moved since they were checked")
         return reasons + self._k3_method.reasons(x, logits)
 
+    def _k3_routed(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """The routed experts [M, L]. A fault in ours is logged and final: from here on vLLM's answer."""
+        assert self._k3_method is not None
+        try:
+            routed = self._k3_method(x, logits)
+        except Exception as error:
+            if self._k3_settings.strict:
+                raise
+            self._k3_reasons = [f"failed in serving: {type(error).__name__}: {error}"]
+            report.logger.warning("%s: %s", self.layer_name, report.inactive(self._k3_reasons), exc_info=True)
+            CALLS.fallback.update(self._k3_reasons)
+            weights, ids = self._k3_select_experts(x, logits)
+            routed = self.routed_experts.forward_modular(
+                x=x, topk_weights=weights, topk_ids=ids, shared_experts=None, shared_experts_input=None
+            )
+        else:
+            CALLS.fused += 1
+        return routed
+
     def _forward_impl(
         self,
         hidden_states: torch.Tensor,
@@ -127,13 +146,11 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         if reasons:
             CALLS.fallback.update(reasons)
             return super()._forward_impl(hidden_states, router_logits, shared_experts_input, input_ids)
-        CALLS.fused += 1
-        assert self._k3_method is not None
         if self._shared_experts is None:
-            return self._k3_method(hidden_states, router_logits)
+            return self._k3_routed(hidden_states, router_logits)
         overlapping = self._shared_experts.maybe_forward_async(shared_experts_input)
         self._maybe_apply_shared_experts(shared_experts_input, SharedExpertsOrder.NO_OVERLAP)
-        routed = self._k3_method(hidden_states, router_logits)
+        routed = self._k3_routed(hidden_states, router_logits)
         if overlapping:
             self._shared_experts.wait()
         return self._shared_experts.output, routed

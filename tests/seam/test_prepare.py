@@ -158,3 +158,30 @@ def test_batches_that_are_vllms(x, logits, words, fresh):
     fresh._k3_call_reasons(*batch())
     [reason] = fresh._k3_call_reasons(x, logits)
     assert words in reason
+
+
+class TestAFaultInServing:
+    """Our kernels or AITER's raise after the layer was prepared."""
+
+    @pytest.fixture
+    def broken(self, fresh, monkeypatch):
+        assert fresh._k3_call_reasons(*batch()) == []
+
+        def fail(x, logits):
+            raise RuntimeError("broken on purpose")
+
+        monkeypatch.setattr(type(fresh._k3_method), "__call__", lambda self, x, logits: fail(x, logits))
+        return fresh
+
+    def test_vllms_experts_answer_from_then_on(self, broken, monkeypatch, caplog):
+        monkeypatch.setattr(broken.routed_experts, "forward_modular", lambda **named: named["topk_ids"])
+        x, logits = batch(2)
+        assert broken._k3_routed(x, logits).shape == (2, K3_TP8.topk)
+        assert broken._k3_call_reasons(x, logits) == ["failed in serving: RuntimeError: broken on purpose"]
+        assert "failed in serving: RuntimeError: broken on purpose" in caplog.text
+
+    def test_strict_raises(self, broken, environment, monkeypatch):
+        environment.setenv("K3MOE", "strict")
+        monkeypatch.setattr(broken, "_k3_settings", read())
+        with pytest.raises(RuntimeError, match="broken on purpose"):
+            broken._k3_routed(*batch())
