@@ -3,7 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 from . import __version__
 from . import device as devices
@@ -34,6 +36,55 @@ def demo(args: argparse.Namespace) -> int:
     from vllm_k3moe.demo import run_demo
 
     return run_demo(args.m, args.mode, args.device, args.seed, args.json)
+
+
+def numbers(accepted: str, low: int, high: int, text: str) -> tuple[int, ...]:
+    """A comma-separated list of integers from low to high."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of integers") from None
+    for number in found:
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"{number}; accepted: {accepted}")
+    return found
+
+
+def need_gpu() -> bool:
+    """Whether torch sees a GPU; says so where it does not."""
+    import torch
+
+    if not torch.cuda.is_available():
+        print("k3moe: torch sees no GPU here; a benchmark times one", file=sys.stderr)
+    return torch.cuda.is_available()
+
+
+def bench_front(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    if not need_gpu():
+        return 2
+    from vllm_k3moe.bench import front
+
+    found = front.rows(args.m or front.TOKENS, tuple(args.mode), args.block, tuple(args.routing), args.runs, args.all)
+    with Console(stderr=True).status("") as status:
+        front.write(args.out, found, status.update)
+    return 0
+
+
+def bench_launch_floor(args: argparse.Namespace) -> int:
+    if not need_gpu():
+        return 2
+    from vllm_k3moe.bench import launch_floor
+
+    return launch_floor.run()
+
+
+def bench_plot(args: argparse.Namespace) -> int:
+    from vllm_k3moe.bench import plot
+
+    plot.draw(args.table, args.out, args.mode, str(args.block), args.routing)
+    return 0
 
 
 def bench_gfx950(args: argparse.Namespace) -> int:
@@ -73,6 +124,28 @@ def parser() -> argparse.ArgumentParser:
         description="Print what each served launch executes on emulated gfx950, with a model's cycles. Not time.",
     )
     p.set_defaults(run=bench_gfx950, needs=("torch", "triton"))
+
+    routings = ("uniform", "skewed", "verify", "same", "distinct")
+    p = benches.add_parser("front", help="time route, sort and quantise on this GPU against chains of launches")
+    p.add_argument("out", type=Path, metavar="CSV")
+    p.add_argument("--m", type=partial(numbers, "1 to 512", 1, 512), metavar="M,M,...", help="default: 1 to 512")
+    p.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
+    p.add_argument("--block", type=partial(numbers, "16 to 128", 16, 128), default=(32,), metavar="B,B,...")
+    p.add_argument("--routing", nargs="+", choices=routings, default=["uniform"])
+    p.add_argument("--runs", type=int, default=2, help="times that all is measured (default 2)")
+    p.add_argument("--ours-only", dest="all", action="store_false", help="leave the baselines out")
+    p.set_defaults(run=bench_front, needs=("numpy", "torch", "triton"))
+
+    p = benches.add_parser("launch-floor", help="time chains of dependent empty launches on this GPU")
+    p.set_defaults(run=bench_launch_floor, needs=("torch", "triton"))
+
+    p = benches.add_parser("plot", help="draw the curves of a table that `bench front` wrote")
+    p.add_argument("table", type=Path, metavar="CSV")
+    p.add_argument("out", type=Path, metavar="PNG")
+    p.add_argument("--mode", choices=MODES, default="mxfp8")
+    p.add_argument("--block", type=int, default=32)
+    p.add_argument("--routing", choices=routings, default="uniform")
+    p.set_defaults(run=bench_plot, needs=("matplotlib",))
     return top
 
 
