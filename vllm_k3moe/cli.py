@@ -11,6 +11,7 @@ from . import __version__
 from . import device as devices
 
 MODES = ("none", "mxfp8", "mxfp4")
+SITU_MODES = ("a16w4", "a8w4", "a4w4")  # vLLM's names of the same
 
 
 def token_counts(text: str) -> list[int]:
@@ -93,6 +94,18 @@ def bench_gfx950(args: argparse.Namespace) -> int:
     return gfx950.run()
 
 
+def doctor(args: argparse.Namespace) -> int:
+    from vllm_k3moe import doctor
+
+    return doctor.run(args.json)
+
+
+def warmup(args: argparse.Namespace) -> int:
+    from vllm_k3moe import precompile
+
+    return precompile.run(args.mode, args.tp)
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="k3moe", description="Fused, tuned MoE for Kimi-K3 in vLLM on MI355X (gfx950).")
     top.add_argument("--version", action="version", version=f"vllm-k3moe {__version__}")
@@ -146,6 +159,25 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--block", type=int, default=32)
     p.add_argument("--routing", choices=routings, default="uniform")
     p.set_defaults(run=bench_plot, needs=("matplotlib",))
+
+    p = commands.add_parser(
+        "doctor",
+        help="say whether the fused path would run here, and if not, why",
+        description="Look at this Python, its GPU, AITER, the environment and the caches. Run it in the environment of "
+        "the server. Exit status: 0 it would be active, 1 inactive, 2 something is broken or a setting is wrong.",
+    )
+    p.add_argument("--json", action="store_true", help="print one JSON document")
+    p.set_defaults(run=doctor, needs=())
+
+    p = commands.add_parser(
+        "warmup",
+        help="compile ahead of time what the first start would compile",
+        description="Compile on this machine's MI355X, into K3MOE_CACHE, all that a layer's first call compiles. "
+        "Exit status: 0 compiled, 2 nothing can be compiled here.",
+    )
+    p.add_argument("--mode", choices=SITU_MODES, help="of the experts (default: the one that vLLM would choose)")
+    p.add_argument("--tp", type=int, choices=(8,), default=8, help="tensor parallel size (default 8)")
+    p.set_defaults(run=warmup, needs=("torch", "triton"))
     return top
 
 

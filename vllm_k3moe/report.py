@@ -1,6 +1,5 @@
 """What vLLM and the machine say to the gates, and what the log says about them. Imported beside vLLM only."""
 
-import importlib.metadata as metadata
 from typing import Any
 
 from vllm import envs as vllm_envs
@@ -11,24 +10,9 @@ from .envs import Settings
 from .experts import aiter_contract
 from .kernels.checks import MAX_TOKENS
 from .method import K3FusedMoEMethod
+from .versions import versions
 
 logger = init_logger("vllm.k3moe")  # below vLLM's name, whose handlers print it
-
-
-def versions() -> dict[str, str]:
-    """Installed versions of what matters here; "-" where a distribution is not there under one of its names."""
-    names = {"vllm": ("vllm",), "torch": ("torch",), "triton": ("triton", "pytorch-triton-rocm")}
-    names |= {"aiter": ("amd-aiter", "aiter"), "flydsl": ("flydsl",)}
-
-    def version(distributions: tuple[str, ...]) -> str:
-        for name in distributions:
-            try:
-                return metadata.version(name)
-            except metadata.PackageNotFoundError:
-                continue
-        return "-"
-
-    return {name: version(distributions) for name, distributions in names.items()}
 
 
 def platform_reasons(settings: Settings) -> list[str]:

@@ -6,7 +6,6 @@ ranks may compile the same kernel at once, and there is no lock that a killed pr
 """
 
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,29 +13,13 @@ from pathlib import Path
 import torch
 import triton
 
+from .cache import FLYDSL_CACHE, private_folder
 from .experts import Rows
 from .kernels.checks import MAX_TOKENS
 from .method import K3FusedMoEMethod
 from .shapes import MoEShape
 
-FLYDSL_CACHE = "FLYDSL_RUNTIME_CACHE_DIR"
 Progress = Callable[[str], None]
-
-
-class CacheError(OSError):
-    """The cache folder must not be trusted; says why and how to name another."""
-
-
-def private_folder(path: Path) -> Path:
-    """Make `path`, readable and writable by its owner alone; CacheError if it belongs to or is open to others."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.stat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise CacheError(
-            f"cache folder {path}: owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}; compiled code in it "
-            "could be another's. Remove it, or set K3MOE_CACHE to a folder that only you can write"
-        )
-    return path
 
 
 @contextmanager
