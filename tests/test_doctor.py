@@ -71,14 +71,15 @@ def test_broken_libraries_are_named_and_the_rest_goes_on(examine, tmp_path):
     install(tmp_path)
     package(tmp_path, "torch", "print('on stdout'); raise ImportError('libtorch_hip.so: no such file')")
     package(tmp_path, "vllm", "import torch")
-    package(tmp_path, "triton", "raise SystemExit('a library that exits')")
+    package(tmp_path, "triton", "")
     package(tmp_path, "aiter", "")
     status, doc = examine(VLLM_ROCM_USE_AITER="1")
     assert (status, doc["verdict"], doc["reasons"]) == (2, "broken", [])
     assert set(doc["failures"]) == {"platform", "compute_units", "decision", "situ_mode", "aiter"}
     for error in doc["failures"].values():
         assert error == "ImportError: libtorch_hip.so: no such file"
-    assert len(doc["table"]["rows"]) == 15 and doc["entry_point"]["registered"]
+    assert len(doc["table"]["rows"]) == 15 and doc["table"]["rows"][2]["first"] == 3
+    assert doc["entry_point"]["registered"]
 
 
 def test_a_probe_that_exits_does_not_end_it(examine, tmp_path):
@@ -236,12 +237,6 @@ def test_a_broken_table_is_a_reason(tmp_path, monkeypatch):
     assert found["rows"] == [] and "m=15 is not a multiple of 16" in found["errors"][0]
     monkeypatch.setattr(doctor_host, "tile_table", lambda: found)
     assert f"tile table: {found['errors'][0]}" in doctor.examine()["reasons"]
-
-
-def test_rows_of_the_table():
-    rows = doctor_host.tile_table()["rows"]
-    assert [(r["first"], r["last"]) for r in rows[:3]] == [(1, 1), (2, 2), (3, 4)]
-    assert rows[-1]["source"] == "derived" and rows[0]["stage1"]["n"] == 32
 
 
 def test_the_text(capfd, monkeypatch, tmp_path):
