@@ -1,16 +1,20 @@
-"""What vLLM and the machine say to the gates, and what the log says about them. Imported beside vLLM only."""
+"""What vLLM and the machine say to the gates, and what the log says about them. Imported beside vLLM only.
 
-from typing import Any
+The first question, the platform's, is asked everywhere vLLM runs, also where there is no Triton. So what imports Triton
+is imported where a layer is asked, not here.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from vllm import envs as vllm_envs
 from vllm.logger import init_logger
 
 from . import gates
 from .envs import Settings
-from .experts import aiter_contract
-from .kernels.checks import MAX_TOKENS
-from .method import K3FusedMoEMethod
 from .versions import versions
+
+if TYPE_CHECKING:
+    from .method import K3FusedMoEMethod
 
 logger = init_logger("vllm.k3moe")  # below vLLM's name, whose handlers print it
 
@@ -46,6 +50,8 @@ def compute_units() -> int:
 
 def static_reasons(runner: Any, vllm_config: Any) -> list[str]:
     """Every gate that a built layer can be asked, and what AITER lacks."""
+    from .experts import aiter_contract
+
     mode = situ_mode()
     reasons = gates.static_reasons(runner, vllm_config, vllm_envs, mode, compute_units())
     return reasons + (aiter_contract.missing(gates.MODES[mode]) if mode in gates.MODES else [])
@@ -64,14 +70,16 @@ def inactive(reasons: list[str]) -> str:
     return f"k3moe inactive: {'; '.join(reasons)}"
 
 
-def active(mode: str, method: K3FusedMoEMethod) -> str:
+def active(mode: str, method: "K3FusedMoEMethod") -> str:
     """The one line that says what runs."""
     found = ", ".join(f"{name} {version}" for name, version in versions().items())
     return f"k3moe active: {architecture()}, {mode}, {'; '.join(ranges(method))}; {method.experts.description}; {found}"
 
 
-def ranges(method: K3FusedMoEMethod) -> list[str]:
+def ranges(method: "K3FusedMoEMethod") -> list[str]:
     """Launches by token count, as in `M 1-2: route_sort`."""
+    from .kernels.checks import MAX_TOKENS
+
     out: list[tuple[int, str]] = []
     for m in range(1, MAX_TOKENS + 1):
         if method.refuses(m):
