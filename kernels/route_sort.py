@@ -7,7 +7,9 @@ Grid
                    the scale bytes, for which it computes the group maxima of the rows a second time
   programs 1 ..    one per token and slice of 512 columns: quantise the slice, zero the same slice of the output
 Only program 0 depends on the routing and no program needs another's result: no hand-over between workgroups, so
-nothing of `buffer_wbl2` and `buffer_inv` on gfx950. Reading M rows twice (57 KB at M=8) is what that costs.
+nothing of `buffer_wbl2` and `buffer_inv` on gfx950. Reading M rows twice (57 KB at M=8) is what that costs. A single
+token's pairs are on K experts and open K blocks in turn, so that where its scale bytes go does not depend on the
+routing either: the slices' programs write them.
 
 in   logits fp32|bf16 [M, E], bias fp32|bf16 [E]; x bf16 [M, L]; row strides any
 out  ids, weights [M, K]; Sorted; rows uint8 and scales uint8 (`mx.py`); zeroed [M, L]. Scale bytes of padding rows are
@@ -24,7 +26,7 @@ import triton
 import triton.language as tl
 
 from .moe_sort import Sorted
-from .mx import _GROUP, GROUP, group_scales, groups_padded, quantise_slice, scale_offset
+from .mx import _GROUP, GROUP, group_scales, groups_padded, load_groups, quantise_slice, scale_offset
 from .topk import padded_topk, route_tokens, store_routes, warp_size
 
 MAX_TOKENS = 8
@@ -93,6 +95,20 @@ def _scatter_scales(
 
 
 @triton.jit
+def _scales_of_one(
+    x, scales, token, first,
+    MODE: tl.constexpr, WIDTH: tl.constexpr, GROUPS_PADDED: tl.constexpr, GROUPS: tl.constexpr,
+    TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The scale bytes of GROUPS groups where there is one token: in the first row of each of the first K blocks."""
+    scale = group_scales(load_groups(x, 0, token, first, WIDTH, GROUPS), MODE)[None, :]
+    row, group = tl.arange(0, TOPK_PADDED)[:, None] * BLOCK, first + tl.arange(0, GROUPS)[None, :]
+    offset = scale_offset(row, group, GROUPS_PADDED)
+    mask = (row < TOPK * BLOCK) & (group < WIDTH // _GROUP)
+    tl.store(scales + offset, (scale + offset * 0).to(tl.uint8), mask=mask)
+
+
+@triton.jit
 def prepare_slice(
     x, row_stride, rows, row_scales, zeroed, index,
     MODE: tl.constexpr, WIDTH: tl.constexpr, GROUPS: tl.constexpr,
@@ -131,12 +147,15 @@ def _route_sort(
             num_tokens,
             sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, TOKENS, TOPK, TOPK_PADDED, BLOCK,
         )  # fmt: skip
-        if scales is not None:
+        if scales is not None and TOKENS > 1:
             _scatter_scales(
                 x, x_stride, scales, row, live, num_tokens, MODE, WIDTH, GROUPS_PADDED, TOKENS, SCATTER_GROUPS
             )
     else:
         prepare_slice(x, x_stride, rows, None, zeroed, pid - 1, MODE, WIDTH, GROUPS)
+        if scales is not None and TOKENS == 1:
+            first = (pid - 1) * GROUPS
+            _scales_of_one(x, scales, pid * 0, first, MODE, WIDTH, GROUPS_PADDED, GROUPS, TOPK, TOPK_PADDED, BLOCK)
 
 
 class Front(NamedTuple):

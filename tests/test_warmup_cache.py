@@ -5,7 +5,8 @@ import os
 import pytest
 import triton
 
-from vllm_k3moe.warmup import FLYDSL_CACHE, CacheError, compiling_into, private_folder
+from vllm_k3moe.cache import FLYDSL_CACHE, CacheError, private_folder
+from vllm_k3moe.warmup import compiling_into
 
 pytestmark = pytest.mark.host
 
