@@ -53,6 +53,7 @@ def test_another_architecture(doctor):
     assert (status, doc["reasons"]) == (1, ["platform: gfx942; served: gfx950"])
 
 
+@pytest.mark.slow
 def test_a_partitioned_gpu(doctor):
     status, doc = doctor("cpu_ops.MI355X.multi_processor_count = 128")
     assert status == 1 and doc["compute_units"] == 128
@@ -71,17 +72,20 @@ def test_a_name_that_aiter_lacks(doctor):
     assert (status, doc["situ_mode"], doc["aiter"]["a8w4"]) == (0, "a16w4", [reason])
 
 
+@pytest.mark.slow
 def test_without_vllms_switch(doctor):
     status, doc = doctor(VLLM_ROCM_USE_AITER="0")
     assert status == 1
     assert doc["reasons"] == ["VLLM_ROCM_USE_AITER is '0': must be 1: without it vLLM runs these layers without AITER"]
 
 
+@pytest.mark.slow
 def test_not_named_by_vllm_plugins(doctor):
     status, doc = doctor(VLLM_PLUGINS="other")
     assert (status, doc["reasons"]) == (1, ["VLLM_PLUGINS='other' does not name k3moe, so vLLM does not load it"])
 
 
+@pytest.mark.slow
 def test_another_plugin_holds_the_name(doctor):
     status, doc = doctor(
         "from vllm.model_executor.custom_op import op_registry_oot\n"
@@ -91,6 +95,7 @@ def test_another_plugin_holds_the_name(doctor):
     assert (status, doc["reasons"]) == (1, ["ROCmLatentMoERunner is already replaced by __main__.Other"])
 
 
+@pytest.mark.slow
 def test_a_registration_that_raises_is_broken(doctor):
     before = "import sys; sys.modules['vllm_k3moe.runner'] = None"
     status, doc = doctor(before)
@@ -104,6 +109,7 @@ def test_set_by_hand_against_vllms_choice(doctor):
     assert [c["variable"] for c in doc["conflicts"]] == ["AITER_SITUV2_A8W4"]
 
 
+@pytest.mark.slow
 def test_off(doctor):
     status, doc = doctor(K3MOE="off")
     assert (status, doc["reasons"]) == (1, ["K3MOE=off"])

@@ -24,7 +24,7 @@ def error(got: torch.Tensor, want: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("layer", MODES, indirect=True)
 class TestEveryMode:
-    @pytest.mark.parametrize("m", [1, 3, 9])
+    @pytest.mark.parametrize("m", [1, 3, pytest.param(9, marks=pytest.mark.slow)])
     def test_the_layer_is_the_oracles(self, layer, m):
         x, before = tokens(m), CALLS.fused
         got = layer(x)

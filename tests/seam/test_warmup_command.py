@@ -9,7 +9,6 @@ from triton.runtime.jit import JITFunction
 
 from vllm_k3moe import cli, envs, precompile
 from vllm_k3moe.experts.aiter import A16W4Experts
-from vllm_k3moe.gates import MODES
 from vllm_k3moe.shapes import K3_TP8
 from vllm_k3moe.warmup import token_counts
 
@@ -35,7 +34,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["a16w4", *(pytest.param(m, marks=pytest.mark.slow) for m in ("a8w4", "a4w4"))])
 def test_every_tile_pair_is_launched_and_our_kernels_are_kept(mode, environment, calls, forget, capsys):
     forget()
     assert precompile.run(mode, 8, CPU) == 0
@@ -55,6 +54,7 @@ def test_every_tile_pair_is_launched_and_our_kernels_are_kept(mode, environment,
         assert {c.arguments["w1"].dtype for c in calls if "w1" in c.arguments} == {torch.float4_e2m1fn_x2}
 
 
+@pytest.mark.slow
 def test_the_first_call_of_a_layer_finds_all_of_it(environment, one_rank, forget, tmp_path):
     """vLLM's own layer, prepared after the command into the same folder, adds no file to it."""
     import layers
@@ -78,6 +78,7 @@ def test_the_first_call_of_a_layer_finds_all_of_it(environment, one_rank, forget
     rocm_aiter_ops.refresh_env_variables()
 
 
+@pytest.mark.slow
 def test_the_weights_are_what_vllm_leaves(layer):
     """Types, sizes and marks, of a layer that vLLM has loaded."""
     for ours, theirs in zip(precompile.zero_weights(K3_TP8, CPU), layer.runner._k3_weights(), strict=True):
