@@ -39,7 +39,12 @@ def situ_mode() -> str:
     from vllm._aiter_ops import rocm_aiter_ops
 
     ask = getattr(rocm_aiter_ops, "get_fused_moe_situv2_activation", None)
-    return "unknown" if ask is None else str(ask())
+    if ask is not None:
+        return str(ask())
+    a8w4 = getattr(rocm_aiter_ops, "is_fused_moe_situv2_a8w4_enabled", None)  # 0.29 and 0.30, which have no a4w4
+    if a8w4 is None:
+        return "unknown"
+    return "a8w4" if a8w4() else "a16w4"
 
 
 def compute_units() -> int:
