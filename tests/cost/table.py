@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import backends
 from cost.cycles import Trace  # type: ignore[import-not-found]
 from cost.workgroups import Launch, counts  # type: ignore[import-not-found]
-from vllm_k3moe.kernels import mx
+from vllm_k3moe.kernels import mx, token_sort
 from vllm_k3moe.kernels.route_sort import route_sort
 from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
 from vllm_k3moe.kernels.topk import topk
@@ -58,7 +58,9 @@ def fronts(m: int, modes: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], o
         out = RoutePlan(K3_TP8, mode, BLOCK).allocate(m, x.device)
         if m in ONE_LAUNCH:
             yield mode, partial(route_sort, logits, bias, x, out, block=BLOCK, mode=mode)
-        yield mode, partial(route_sort_mid, logits, bias, x, out, block=BLOCK, mode=mode)
+        yield mode, partial(route_sort_mid, logits, bias, x, out, block=BLOCK, mode=mode, by_token=False)
+        if token_sort.serves(m):
+            yield mode, partial(route_sort_mid, logits, bias, x, out, block=BLOCK, mode=mode, by_token=True)
 
 
 def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[dict[str, object]]:
@@ -69,6 +71,7 @@ def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[d
         launches.append((counts(*launched), trace.take()))
 
     emulator.on_launch = on_launch
+    seen = set()  # both sorts come with the same first launch
     for m in (m for m in TWO_LAUNCHES if m <= max_tokens):
         for mode, front in fronts(m, modes):
             with emulator.options(trace=trace if m <= max_traced else None):
@@ -76,6 +79,10 @@ def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[d
             for launch, cycles in launches:
                 own_block = BLOCK if "sort" in launch.kernel else ""  # the others have no block
                 row = {"M": m, "mode": mode, "block": own_block} | dataclasses.asdict(launch)
+                labels = tuple(row[label] for label in LABELS)
+                if labels in seen:
+                    continue
+                seen.add(labels)
                 yield row | (dict(zip(CYCLES, (max(cycles), sum(cycles)), strict=True)) if cycles else {})
             launches.clear()
 

@@ -1,4 +1,6 @@
-"""The whole front through RoutePlan: route, sort, quantise, zero at K3's shape, one launch and two."""
+"""The whole front through RoutePlan: route, sort, quantise, zero at K3's shape, one launch and both sorts of two."""
+
+from functools import partial
 
 import pytest
 import torch
@@ -17,7 +19,11 @@ from vllm_k3moe.shapes import K3_TP8, MoEShape
 
 MODES = ("none", "mxfp8", "mxfp4")
 QUANTISE = {"mxfp8": reference.quantise_mxfp8, "mxfp4": reference.quantise_mxfp4}
-LAUNCH = {"one": route_sort, "two": route_sort_mid}
+LAUNCH = {
+    "one": route_sort,
+    "two": partial(route_sort_mid, by_token=False),
+    "token": partial(route_sort_mid, by_token=True),
+}
 NAN = float("nan")
 
 
