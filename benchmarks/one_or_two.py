@@ -59,7 +59,8 @@ def measure(m: int, mode: str) -> dict[str, float | str]:
     xs = [torch.randn(m, K3_TP8.latent, generator=rng, device="cuda").bfloat16() for _ in range(INPUTS)]
     logits = [torch.randn(m, e, generator=rng, device="cuda") for _ in range(INPUTS)]
     bias = torch.randn(e, generator=rng, device="cuda") * 0.1
-    front = RoutePlan(K3_TP8, mode, 32).allocate(m, xs[0].device)
+    plan = RoutePlan(K3_TP8, mode, 32)
+    front = plan.allocate(m, xs[0].device)
 
     def chain(i: int) -> None:
         moe_sort(*topk(logits[i], bias, k), e, 32)
@@ -70,7 +71,7 @@ def measure(m: int, mode: str) -> dict[str, float | str]:
         route_sort(logits[i], bias, xs[i], front, block=32, mode=mode)
 
     def two(i: int) -> None:
-        route_sort_mid(logits[i], bias, xs[i], front, block=32, mode=mode)
+        route_sort_mid(logits[i], bias, xs[i], front, block=32, mode=mode, by_token=plan.by_token(m))
 
     return {
         "empty": microseconds(lambda i: _nothing[(1,)](bias)),

@@ -1,7 +1,6 @@
 """The sort by token: the second of two launches, a program per token that finds the rows of its own pairs by itself.
 
-Replaces `moe_sort._sort` with its scale scatter where M is small: that one has a program per 8 experts, each of which
-counts all experts and walks all tokens, however few there are.
+Replaces `moe_sort._sort` with its scale scatter where M is small: each of its 112 programs walks all tokens.
 
 Grid
   program t   the sorted rows of token t's K pairs: ids, weights, a copy of its scale bytes to each; and for each expert
@@ -27,6 +26,9 @@ lanes along the first axis of a scattered access that has several. Its pass for 
 where addresses are consecutive it is kept off by not telling it what they are aligned to.
 """
 
+# ruff: noqa: RUF005  tuples grow by +, which is how Triton can grow them
+# mypy: disable-error-code="assignment, misc"
+
 import torch
 import triton
 import triton.language as tl
@@ -35,9 +37,10 @@ from .moe_sort import _WORDS, Sorted
 from .mx import scale_offset
 from .topk import log2, warp_size
 
-BUCKETS = (32, 128)  # tokens up to which one specialisation goes
-FIRST_TOKENS = (1, *(bucket + 1 for bucket in BUCKETS[:-1]))
-WARPS = 4
+# tokens up to, warps; every warp counts all experts, so that many programs on a device are better off with fewer
+_BUCKETS = ((32, 4), (128, 4), (256, 2))
+FIRST_TOKENS = (1, *(limit + 1 for limit, _ in _BUCKETS[:-1]))  # from one to the next nothing new is compiled
+MAX_TOKENS = _BUCKETS[-1][0]
 
 
 @triton.jit
@@ -90,8 +93,7 @@ def _count_experts(
     thread = tl.arange(0, WARPS * LANES)
     HALVES: tl.constexpr = LANES // _WORDS
     first, word = thread % LANES // _WORDS, thread % _WORDS
-    zero = tl.zeros_like(word)
-    counts = (zero, zero)
+    counts = (tl.zeros_like(word), tl.zeros_like(word))
     for i in tl.static_range(TOKENS // HALVES // 4):
         a = _load_masks(masks, i * 4 * HALVES + first, word, num_tokens)
         b = _load_masks(masks, (i * 4 + 1) * HALVES + first, word, num_tokens)
@@ -134,10 +136,10 @@ def _count_experts(
 
 @triton.jit
 def _blocks_of(counts, chosen):
-    """Blocks that the experts take whose bits are set in `chosen`; shapes as they broadcast."""
-    blocks = _population(counts[0] & chosen)
+    """int32 [n, WARPS * LANES]: blocks of each lane's experts whose bits are set in `chosen`, of that shape."""
+    blocks = _population(counts[0][None, :] & chosen)
     for i in tl.static_range(1, len(counts)):
-        blocks += _population(counts[i] & chosen) << (i - 1)
+        blocks += _population(counts[i][None, :] & chosen) << (i - 1)
     return blocks
 
 
@@ -189,15 +191,12 @@ def _sort_by_token(
     chosen = tl.where(lower >= 32, -1, (1 << (tl.maximum(lower, 0) & 31)) - 1)
     if LANES > _WORDS:
         chosen = tl.where(tl.arange(0, WARPS * LANES)[None, :] % LANES < _WORDS, chosen, 0)
-    below = ()
-    for i in tl.static_range(len(counts)):
-        below = below + (counts[i][None, :],)
-    sums = _blocks_of(below, chosen) << 20
+    sums = _blocks_of(counts, chosen) << 20
     sums += _count_tokens(ids, masks, token, num_tokens, TOPK, PAIRS, TOKENS, WARPS, LANES)
     sums = tl.sum(tl.reshape(sums, (PER_WARP, WARPS, LANES)), axis=2, keep_dims=True)
     block, rank, count = sums >> 20, (sums >> 10) & 1023, sums & 1023
     if token == 0:
-        total = tl.reshape(_blocks_of(counts, tl.full((1,), -1, tl.int32)), (WARPS * LANES // _WORDS, _WORDS))
+        total = tl.reshape(_blocks_of(counts, tl.full((1, 1), -1, tl.int32)), (WARPS * LANES // _WORDS, _WORDS))
         total = tl.sum(total, axis=1)  # all the same
         tl.store(num_valid_ids + total * 0, total * BLOCK)
         tl.store(num_valid_ids + 1, num_tokens)
@@ -232,7 +231,7 @@ def _sort_by_token(
 
 def serves(num_tokens: int) -> bool:
     """Whether there is a specialisation for a batch of this size."""
-    return 1 <= num_tokens <= BUCKETS[-1]
+    return 1 <= num_tokens <= MAX_TOKENS
 
 
 def sort_by_token(
@@ -241,11 +240,11 @@ def sort_by_token(
 ) -> None:  # fmt: skip
     """Launch for a batch that `serves`. Checks nothing."""
     m, k = ids.shape
-    lanes = warp_size()
+    tokens, warps = next((limit, warps) for limit, warps in _BUCKETS if m <= limit)
     _sort_by_token[(m,)](
         ids, weights, masks, row_scales, *out, scales, m,
-        TOPK=k, PAIRS=max(triton.next_power_of_2(k), WARPS), BLOCK=block,
+        TOPK=k, PAIRS=max(triton.next_power_of_2(k), warps), BLOCK=block,
         GROUPS=0 if row_scales is None else row_scales.shape[1],
         GROUPS_PADDED=0 if scales is None else scales.shape[1],
-        TOKENS=next(bucket for bucket in BUCKETS if m <= bucket), WARPS=WARPS, LANES=lanes, num_warps=WARPS,
+        TOKENS=tokens, WARPS=warps, LANES=warp_size(), num_warps=warps,
     )  # fmt: skip

@@ -19,6 +19,7 @@ class Mutant(NamedTuple):
 
 TOPK, MX = "kernels/topk.py", "kernels/mx.py"
 SORT, ONE, TWO = "kernels/moe_sort.py", "kernels/route_sort.py", "kernels/route_sort_mid.py"
+TOKEN = "kernels/token_sort.py"
 
 MUTANTS = (
     Mutant("ties go to the higher id", TOPK, "(COLUMNS - 1 - expert).to(tl.int64)", "expert.to(tl.int64)",
@@ -85,7 +86,7 @@ MUTANTS = (
            "test_front.py", "other_shapes and one"),
     Mutant("two launches: mask of losers too", TWO, "store_mask(masks, pid, ids, slots < TOPK, NUM_EXPERTS)", "store_mask(masks, pid, ids, slots < TOPK_PADDED, NUM_EXPERTS)",
            "test_front.py", "other_shapes and two"),
-    Mutant("two launches: zeroing misses the end", TWO, "offset < num_tokens * WIDTH", "offset < num_tokens * WIDTH - 1",
+    Mutant("two launches: nothing zeroed", TWO, "rows, row_scales, zeroed, pid", "rows, row_scales, None, pid",
            "test_front.py", "other_shapes and two"),
     Mutant("two launches: scales of padding rows written", TWO, "mask = live[:, None] & (group < GROUPS)", "mask = (live[:, None] | True) & (group < GROUPS)",
            "test_front.py", "other_shapes and two"),
@@ -93,4 +94,20 @@ MUTANTS = (
            "test_front.py", "other_shapes and two"),
     Mutant("two launches: quantised slices shifted", TWO, "pid - num_tokens, MODE", "pid - num_tokens + 1, MODE",
            "test_front.py", "other_shapes and two"),
+    Mutant("by token: a pair does not count itself", TOKEN, "tl.where(other < token, 1025, 1)", "tl.where(other < token, 1025, 0)",
+           "test_front.py", "skewed and token"),
+    Mutant("by token: rank counts the token itself", TOKEN, "other < token, 1025", "other <= token, 1025",
+           "test_front.py", "other_shapes and token"),
+    Mutant("by token: an expert is below itself", TOKEN, "(tl.maximum(lower, 0) & 31)) - 1", "(tl.maximum(lower + 1, 0) & 31)) - 1",
+           "test_front.py", "other_shapes and token"),
+    Mutant("by token: full blocks not counted", TOKEN, "<< (i - 1)", "* 0",
+           "test_front.py", "skewed and token"),
+    Mutant("by token: carry between planes lost", TOKEN, "(a & b) | (c & (a | b))", "a & b",
+           "test_front.py", "skewed and token"),
+    Mutant("by token: every pair writes padding", TOKEN, "(rank == 0) & (padding >= count)", "(rank >= 0) & (padding > count)",
+           "test_front.py", "skewed and token"),
+    Mutant("by token: one expert id for all its blocks", TOKEN, "(nth <= last)", "(nth == 0)",
+           "test_front.py", "skewed and token"),
+    Mutant("by token: scales go to the block's first row", TOKEN, "scale_offset(row[", "scale_offset((row - rank)[",
+           "test_front.py", "skewed and token"),
 )  # fmt: skip

@@ -9,6 +9,7 @@ import argparse
 import csv
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from compile_only import GFX950, activate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from vllm_k3moe.kernels import moe_sort, mx, route_sort, route_sort_mid
+from vllm_k3moe.kernels import moe_sort, mx, route_sort, route_sort_mid, token_sort
 from vllm_k3moe.kernels import topk as router
 from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.shapes import K3_TP8
@@ -31,8 +32,10 @@ KERNELS = (
     moe_sort._sort,
     route_sort._route_sort,
     route_sort_mid._route_quantise,
+    token_sort._sort_by_token,
 )
 SORT_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (512, "129 to 512"))
+TOKEN_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (256, "129 to 256"))
 NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}
 
 
@@ -103,8 +106,10 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
             plan = RoutePlan(K3_TP8, mode, block)
             for m, label in ((1, "1"), (2, "2"), (4, "3 to 4"), (8, "5 to 8")):
                 record(lambda m=m, plan=plan: launch(route_sort.route_sort, plan, m), label, mode, block)
-            for m, label in SORT_BUCKETS:
-                record(lambda m=m, plan=plan: launch(route_sort_mid.route_sort_mid, plan, m), label, mode, block)
+            for by_token, buckets in ((False, SORT_BUCKETS), (True, TOKEN_BUCKETS)):
+                front = partial(route_sort_mid.route_sort_mid, by_token=by_token)
+                for m, label in buckets:
+                    record(lambda m=m, plan=plan, front=front: launch(front, plan, m), label, mode, block)
     return table
 
 

@@ -1,25 +1,23 @@
 """The whole front through RoutePlan: route, sort, quantise, zero at K3's shape, one launch and both sorts of two."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
-import triton
 
 import cases
 from vllm_k3moe import reference
-from vllm_k3moe.kernels import moe_sort as moe_sort_module
-from vllm_k3moe.kernels import route_sort as route_sort_module
-from vllm_k3moe.kernels import route_sort_mid as route_sort_mid_module
+from vllm_k3moe.kernels import token_sort
 from vllm_k3moe.kernels.moe_sort import Sorted
 from vllm_k3moe.kernels.route_sort import Front, route_sort
 from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
-from vllm_k3moe.plan import ONE_LAUNCH_TOKENS, RoutePlan
+from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.shapes import K3_TP8, MoEShape
 
 MODES = ("none", "mxfp8", "mxfp4")
 QUANTISE = {"mxfp8": reference.quantise_mxfp8, "mxfp4": reference.quantise_mxfp4}
-LAUNCH = {
+LAUNCH: dict[str, Callable[..., None]] = {
     "one": route_sort,
     "two": partial(route_sort_mid, by_token=False),
     "token": partial(route_sort_mid, by_token=True),
@@ -108,7 +106,8 @@ def check_fresh(front: Front, plan: RoutePlan, x, logits, bias) -> None:
 @pytest.mark.parametrize("block", cases.BLOCKS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "launch, m", [("one", 1), ("one", 2), ("one", 3), ("one", 4), ("one", 8), ("two", 1), ("two", 40)]
+    "launch, m",
+    [*(("one", m) for m in (1, 2, 3, 4, 8)), ("two", 1), ("two", 40), ("token", 1), ("token", 32), ("token", 40)],
 )
 def test_every_block(launch, m, mode, block, order, device, rng):
     plan = RoutePlan(K3_TP8, mode, block)
@@ -123,6 +122,14 @@ def test_two_launches_to_their_limit(m, mode, device, rng):
     plan = RoutePlan(K3_TP8, mode, block=64)
     args = inputs(m, K3_TP8, rng, device)
     check(run("two", plan, *args), plan, *args)
+
+
+@pytest.mark.on("gfx950", "gpu")
+@pytest.mark.tokens(gfx950=(63, 129), gpu=(9, *filter(token_sort.serves, (*cases.TOKENS, *cases.VERIFY))))
+def test_sort_by_token_to_its_limit(m, device, rng):
+    plan = RoutePlan(K3_TP8, "mxfp8", block=16)
+    args = inputs(m, K3_TP8, rng, device)
+    check(run("token", plan, *args), plan, *args)
 
 
 @pytest.mark.parametrize("launch", LAUNCH)
@@ -189,64 +196,3 @@ def test_padding_tokens_change_nothing(launch, garbage, device, rng):
     check(padded, plan, x, logits, bias)
     for name in ("ids", "weights", "rows"):
         assert torch.equal(getattr(padded, name)[:3].view(torch.uint8), getattr(bare, name).view(torch.uint8)), name
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_no_tokens(mode, device):
-    plan = RoutePlan(K3_TP8, mode, block=32)
-    front = plan(*inputs(0, K3_TP8, torch.Generator(), device))
-    assert plan.launches(0) == ()
-    assert front.ids.shape == front.weights.shape == (0, 16)
-    assert front.sorted.num_valid_ids.tolist() == [0, 0]
-    assert [t.numel() for t in front.sorted[:3]] == [0, 0, 0]
-    assert front.zeroed.shape == (0, K3_TP8.latent)
-    assert (front.rows is None) == (front.scales is None) == (mode == "none")
-
-
-def test_without_zeroing(device, rng):
-    plan = RoutePlan(MoEShape(64, 64, 32, 4, 32, 32), "none", block=16, zero=False)
-    args = inputs(2, plan.shape, rng, device)
-    for launch in LAUNCH:
-        front = run(launch, plan, *args)
-        assert front.zeroed is None
-        check(front, plan, *args)
-
-
-@pytest.mark.on("gfx950", "gpu")
-@pytest.mark.parametrize("mode", MODES)
-def test_launches_are_those_announced(mode, device, rng):
-    plan, one = RoutePlan(K3_TP8, mode, block=32), ONE_LAUNCH_TOKENS[mode]
-    launched: list[object] = []
-    triton.knobs.runtime.launch_enter_hook.add(launched.append)
-    try:
-        for m, count in ((0, 0), (1, 1), (one, 1), (one + 1, 2)):
-            launched.clear()
-            plan(*inputs(m, K3_TP8, rng, device))
-            assert len(launched) == len(plan.launches(m)) == count
-    finally:
-        triton.knobs.runtime.launch_enter_hook.remove(launched.append)
-
-
-def test_one_launch_stops_where_its_kernel_would_spill():
-    wide = RoutePlan(MoEShape(64, 64, 1024, 32, 32, 32), "none", block=16)
-    assert [route_sort_module.serves(m, 32) for m in (0, 1, 4, 5, 8, 9)] == [False, True, True, False, False, False]
-    assert wide.launches(ONE_LAUNCH_TOKENS["none"]) == ("route_sort",)
-
-
-@pytest.mark.on("gfx950", "gpu")
-@pytest.mark.parametrize(
-    "launch, counts", [("one", (3, 4)), ("two", (1, 2, 16, 17, 32)), ("two", (33, 48, 128)), ("two", (129, 200))]
-)
-def test_tokens_are_no_specialisation_key(launch, counts, device, rng):
-    """Within a bucket (1, 2, 4, 8 tokens of the one launch; 32, 128, 512 of the two) the first batch compiles all."""
-    plan = RoutePlan(MoEShape(64, 64, 32, 4, 32, 32), "mxfp8", block=16)
-    kernels = (route_sort_module._route_sort, route_sort_mid_module._route_quantise, moe_sort_module._sort)
-
-    def compiled() -> int:
-        return sum(len(cache[0]) for kernel in kernels for cache in kernel.device_caches.values())
-
-    run(launch, plan, *inputs(counts[0], plan.shape, rng, device))
-    before = compiled()
-    for m in counts[1:]:
-        run(launch, plan, *inputs(m, plan.shape, rng, device))
-    assert compiled() == before
