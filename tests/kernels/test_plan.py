@@ -3,8 +3,8 @@
 import pytest
 import torch
 import triton
-from test_front import LAUNCH, MODES, check, inputs, run  # type: ignore[import-not-found]
 
+from fronts import LAUNCH, MODES, check, inputs, run
 from vllm_k3moe.kernels import moe_sort as moe_sort_module
 from vllm_k3moe.kernels import route_sort as route_sort_module
 from vllm_k3moe.kernels import route_sort_mid as route_sort_mid_module
