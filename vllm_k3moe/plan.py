@@ -22,8 +22,8 @@ from .shapes import ROUTED_SCALING, MoEShape
 # an MI355X nobody has measured.
 ONE_LAUNCH_TOKENS = {mx.NONE: 2, mx.MXFP8: 1, mx.MXFP4: 1}
 # Of two launches, up to here the second sorts by token (`token_sort.py`), from there on by expert. By block; chosen by
-# executed gfx950 instructions (benchmarks/results/gfx950-cost.csv), not yet by a measurement.
-TOKEN_SORT_TOKENS = {16: 256, 32: 256, 64: 256, 128: 256}
+# an H200 (benchmarks/results/h200-front.csv): at 256 tokens neither sort is faster there.
+TOKEN_SORT_TOKENS = {16: 128, 32: 128, 64: 128, 128: 128}
 
 
 @dataclass(frozen=True)
