@@ -37,8 +37,8 @@ from .moe_sort import _WORDS, Sorted
 from .mx import scale_offset
 from .topk import log2, warp_size
 
-# tokens up to, warps; every warp counts all experts, so that many programs on a device are better off with fewer
-_BUCKETS = ((32, 4), (128, 4), (256, 2))
+# tokens up to, warps; a bucket to 256 was no faster than the sort by expert on an H200, and spilled at block 128
+_BUCKETS = ((32, 4), (128, 4))
 FIRST_TOKENS = (1, *(limit + 1 for limit, _ in _BUCKETS[:-1]))  # from one to the next nothing new is compiled
 MAX_TOKENS = _BUCKETS[-1][0]
 

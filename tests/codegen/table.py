@@ -35,7 +35,7 @@ KERNELS = (
     token_sort._sort_by_token,
 )
 SORT_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (512, "129 to 512"))
-TOKEN_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (256, "129 to 256"))
+TOKEN_BUCKETS = ((32, "to 32"), (128, "33 to 128"))
 NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}
 
 

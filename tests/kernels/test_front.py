@@ -59,7 +59,7 @@ def test_two_launches_to_their_limit(m, mode, device, rng):
 
 
 @pytest.mark.on("gfx950", "gpu")
-@pytest.mark.tokens(gfx950=(63, 129), gpu=(9, *filter(token_sort.serves, (*cases.TOKENS, *cases.VERIFY))))
+@pytest.mark.tokens(gfx950=(63, 128), gpu=(9, *filter(token_sort.serves, (*cases.TOKENS, *cases.VERIFY))))
 def test_sort_by_token_to_its_limit(m, device, rng):
     plan = RoutePlan(K3_TP8, "mxfp8", block=16)
     args = inputs(m, K3_TP8, rng, device)
