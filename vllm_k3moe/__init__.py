@@ -11,11 +11,12 @@ def register() -> None:
     log, and vLLM runs as if this package were not installed.
     """
     import logging
+    from importlib.util import find_spec
 
     from . import envs
 
     settings = envs.read()
-    if settings.mode == envs.OFF:
+    if settings.mode == envs.OFF or find_spec("vllm") is None:  # without vLLM there is nothing to register with
         return
     try:
         from . import plugin

@@ -11,7 +11,9 @@ pytestmark = pytest.mark.host
 def test_two_launches_are_added_up():
     [row] = [row for row in gfx950.served() if (row["mode"], row["M"]) == ("mxfp8", 8)]
     parts = [
-        r for r in gfx950.rows() if (r["mode"], r["M"]) == ("mxfp8", "8") and r["kernel"] in ("route_quantise", "sort")
+        r
+        for r in gfx950.rows()
+        if (r["mode"], r["M"]) == ("mxfp8", "8") and r["kernel"] in ("route_quantise", "sort_by_token")
     ]
     assert len(parts) == 2
     assert row["launches"] == 2
