@@ -182,6 +182,8 @@ GLOBAL = (
         "load_ubyte v8", "load_sbyte v8", "load_ushort v8", "load_dword v8", "load_dwordx2 v[8:9]", "load_dwordx4 v[8:11]",
         "store_byte v2", "store_short v2", "store_dword v2", "store_dwordx2 v[2:3]", "store_dwordx4 v[2:5]",
     )),
+    global_store("global_store_dword v1, v2, s[4:5]", base=True),
+    global_store("global_store_dword v1, v2, s[4:5] offset:24", base=True),
     global_store("global_store_dwordx2 v1, v[2:3], s[4:5]", base=True),
     global_store("global_store_dwordx2 v1, v[2:3], s[4:5] offset:24", base=True),
     global_store("global_store_dwordx2 v[6:7], v[2:3], off", base=False),

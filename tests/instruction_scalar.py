@@ -33,7 +33,7 @@ def scalar(asm: str, function: Callable) -> Case:
     """function(sources..., scc) gives the result, or None for none, and SCC, or None where it stays as it was."""
     name, operands, _ = parse(asm)
     result, sources = operands[0], operands[1:]
-    if name.startswith(("s_cmp", "s_bitcmp")) or name in ("s_addk_i32", "s_mulk_i32"):
+    if name.startswith(("s_cmp", "s_bitcmp")) or name in ("s_addk_i32", "s_mulk_i32", "s_bitset1_b32"):
         sources = operands
 
     def prepare(state: State, rng: np.random.Generator) -> None:
@@ -117,6 +117,7 @@ ARITHMETIC = (
     scalar("s_add_i32 s8, s1, s2", _overflow(int.__add__)),
     scalar("s_sub_i32 s8, s1, s2", _overflow(int.__sub__)),
     scalar("s_addk_i32 s8, 0x7fff", _overflow(int.__add__)),
+    scalar("s_bitset1_b32 s8, s1", _quiet(lambda a, b: a | 1 << (b & 31))),
     scalar("s_mulk_i32 s8, 0x381", _quiet(lambda a, b: a * b)),
     scalar("s_mul_i32 s8, s1, s2", _quiet(lambda a, b: a * b)),
     scalar("s_mul_hi_i32 s8, s1, s2", _quiet(lambda a, b: _signed(a) * _signed(b) >> 32)),
