@@ -98,6 +98,7 @@ def last(launch: Launch) -> bool:
 def bytes_kernel(x, y, how: tl.constexpr, B: tl.constexpr):
     p, o = tl.program_id(0), tl.arange(0, B)
     tl.store(y + p * 2 * B + tl.arange(0, 2 * B), tl.load(x + tl.arange(0, 2 * B)))  # each has the whole line
+    tl.debug_barrier()  # another wave's store must not overtake that load
     value = (o * 0 + p + 1).to(x.dtype.element_ty)
     if p == 0:
         tl.store(x + 2 * o + p, value)
