@@ -5,7 +5,7 @@ in   ids int32 [M, K], the ids of a row distinct and in [0, E); weights fp32 [M,
 out  sorted_ids int32 `slot << 24 | token`, padding `K << 24 | M`; sorted_weights fp32, padding 0; sorted_expert_ids
      int32, one per block of BLOCK rows; num_valid_ids int32 [rows in use, M]. Nothing past the rows in use is written.
 
-Two launches, or one where the router already wrote the masks (`route_sort_mid.py`):
+Two launches. The front of a layer does not sort by these (`token_sort.py`), but whoever has ids and weights can.
   1. `_expert_masks`, a program per token.
   2. `_sort`, a program per 8 experts. Each counts all experts of all tokens by itself, which gives the block
      its first expert starts at, then walks the tokens once to place its own experts' pairs.
@@ -15,8 +15,8 @@ order of workgroups that matters. The price is that every program reads all mask
 Counting: a mask word shifted by 0..7 and cut to one bit per byte holds four counters; they are summed over tokens as
 bytes, of which each sees 16 tokens at most, then as 16-bit halves. `tl.histogram` is reported miscompiled on gfx950.
 
-`SortExtension` lets others ride: `rows` sees every block of sorted rows after it is written, `rider` runs in extra
-programs behind the sort's own. Without one, neither the launch nor a byte of the output differs.
+`SortExtension` lets others ride, in extra programs behind the sort's own. Without one, neither the launch nor a byte of
+the output differs.
 """
 
 from collections.abc import Callable
@@ -48,16 +48,10 @@ class Sorted(NamedTuple):
 
 @dataclass(frozen=True)
 class SortExtension:
-    """Work that rides in the sort launch. The two functions are Triton device functions.
-
-    rows(first_row, tokens, live, row_args)   int32 scalar, a multiple of 16, and [32] tensors: the tokens of 32 sorted
-                                              rows, and which of these are real; called until each row in use was seen
-                                              once, by the programs that wrote them
-    rider(index, num_tokens, rider_args)      index 0 .. rider_programs-1
+    """Work that rides in the sort launch: a Triton device function rider(index, num_tokens, rider_args), called with
+    index 0 .. rider_programs-1.
     """
 
-    rows: Callable[..., None] | None = None
-    row_args: tuple[Any, ...] = ()
     rider: Callable[..., None] | None = None
     rider_args: tuple[Any, ...] = ()
     rider_programs: int = 0
@@ -156,7 +150,6 @@ def _write_pairs(
 @triton.jit
 def _sort_experts(
     ids, weights, masks, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, num_tokens, first_expert,
-    ROWS: tl.constexpr, row_args,
     NUM_EXPERTS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, BLOCK: tl.constexpr,
     TILE: tl.constexpr, MAX_TOKENS: tl.constexpr,
 ):  # fmt: skip
@@ -176,22 +169,12 @@ def _sort_experts(
         ids, weights, sorted_ids, sorted_weights, num_tokens, expert, block * BLOCK,
         TOPK, TOPK_PADDED, TILE,
     )  # fmt: skip
-    if ROWS is not None:
-        # Rows are read back by other waves than wrote them. Waves of one workgroup share a CU and its L1, so LLVM's
-        # model for gfx942 asks for no more than the barrier (tgsplit mode apart, which Triton does not use); on NVIDIA
-        # it is bar.sync. Triton 3.9's gfx950 code has barriers of the last reduction behind the stores and is sound
-        # without this one, as the emulator confirms; the source says what it needs.
-        tl.debug_barrier()
-        for first in range(first_block * BLOCK, end_block * BLOCK, 32):
-            row = first + tl.arange(0, 32)
-            token = tl.load(sorted_ids + row, mask=row < end_block * BLOCK, other=num_tokens) & 0xFFFFFF
-            ROWS(first, token, token < num_tokens, row_args)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
 def _sort(
     ids, weights, masks, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, num_tokens,
-    ROWS: tl.constexpr, row_args, RIDER: tl.constexpr, rider_args,
+    RIDER: tl.constexpr, rider_args,
     NUM_EXPERTS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, BLOCK: tl.constexpr,
     TILE: tl.constexpr, MAX_TOKENS: tl.constexpr,
 ):  # fmt: skip
@@ -200,7 +183,7 @@ def _sort(
     if pid < SORTERS:
         _sort_experts(
             ids, weights, masks, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, num_tokens,
-            pid * _EXPERTS, ROWS, row_args, NUM_EXPERTS, TOPK, TOPK_PADDED, BLOCK, TILE, MAX_TOKENS,
+            pid * _EXPERTS, NUM_EXPERTS, TOPK, TOPK_PADDED, BLOCK, TILE, MAX_TOKENS,
         )  # fmt: skip
     elif RIDER is not None:
         RIDER(pid - SORTERS, num_tokens, rider_args)
@@ -232,7 +215,7 @@ def sort_masked(
     sorters = triton.cdiv(num_experts, _EXPERTS)
     tile, warps = next((tile, warps) for limit, tile, warps in _TILES if m <= limit)
     _sort[(sorters + extension.rider_programs,)](
-        ids, weights, masks, *out, m, extension.rows, extension.row_args, extension.rider, extension.rider_args,
+        ids, weights, masks, *out, m, extension.rider, extension.rider_args,
         NUM_EXPERTS=num_experts, TOPK=k, TOPK_PADDED=triton.next_power_of_2(k), BLOCK=block,
         TILE=tile, MAX_TOKENS=checks.MAX_TOKENS, num_warps=warps,
     )  # fmt: skip

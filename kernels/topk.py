@@ -10,8 +10,8 @@ winners are told apart by key and an id can never come out twice. NaN ranks belo
 -0.0 needs no care: a sigmoid is never -0.0, so neither is sigmoid + bias.
 
 Top-k in two steps: the columns are cut into chunks of 256 and a bitonic network keeps the K best of each, unsorted;
-then each of these candidates counts the larger ones, and the count is its slot. A chunk lives in one warp (`_best_of`),
-so the first step meets no barrier.
+then each of these candidates counts the larger ones, and the count is its slot. A chunk lives in one warp, so the first
+step meets no barrier (`bitonic.py`) and the second one: the candidates go from the warps' registers to every lane.
 
 The sigmoid uses additions, multiplications, FMAs and one IEEE division only, no exp instruction: those differ in
 their last bits between devices, and an order that ends in ties must not. It is within 1 ulp, so that a weight, which
@@ -26,15 +26,10 @@ import triton
 import triton.language as tl
 
 from . import checks
+from .bitonic import best_of, log2
 
 _LOWEST = tl.constexpr(-(2**31))  # key of a padding column; NaN is one above it
 _CHUNK = tl.constexpr(256)
-
-
-@triton.constexpr_function
-def log2(n):
-    """Of a power of two, at compile time."""
-    return n.bit_length() - 1
 
 
 @triton.jit
@@ -77,75 +72,16 @@ def _load_scores(logits, bias, offset, expert, mask):
     return s, s + tl.load(bias + expert, mask=mask, other=0.0).to(tl.float32)
 
 
-@triton.constexpr_function
-def _axis(bit, dims, register_bits):
-    """Axis of a hypercube [registers.., chunks.., lanes..] that holds bit `bit` of a key's place in its chunk."""
-    return register_bits - 1 - bit if bit < register_bits else dims - 1 - (bit - register_bits)
-
-
 @triton.jit
-def _upper(AXIS: tl.constexpr, DIMS: tl.constexpr):
-    """0 and 1 along AXIS, to broadcast over a hypercube."""
-    return tl.reshape(tl.arange(0, 2), [1] * AXIS + [2] + [1] * (DIMS - 1 - AXIS))
-
-
-@triton.jit
-def _exchange(key, descending, AXIS: tl.constexpr, DIMS: tl.constexpr):
-    """Of each two keys along AXIS the larger goes up (the upper place), or down where `descending` is 1."""
-    # the xor of both, xor one's own, is the other: Triton turns it into one shuffle or register move
-    partner = key ^ tl.xor_sum(key, AXIS, True)
-    return tl.where((key > partner) != (descending ^ _upper(AXIS, DIMS)).to(tl.int1), partner, key)
-
-
-@triton.jit
-def _merge(key, descending, STAGE: tl.constexpr, DIMS: tl.constexpr, REGISTER_BITS: tl.constexpr):
-    """Bitonic runs of 2^STAGE keys to sorted ones: compare and exchange along bits STAGE-1 .. 0 of their places."""
-    for i in tl.static_range(STAGE):
-        key = _exchange(key, descending, _axis(STAGE - 1 - i, DIMS, REGISTER_BITS), DIMS)
-    return key
-
-
-@triton.jit
-def _merge_in_turn(key, STAGE: tl.constexpr, DIMS: tl.constexpr, REGISTER_BITS: tl.constexpr):
-    """`_merge`, every other run of 2^STAGE downwards."""
-    return _merge(key, _upper(_axis(STAGE, DIMS, REGISTER_BITS), DIMS), STAGE, DIMS, REGISTER_BITS)
-
-
-@triton.constexpr_function
-def _registers_left(register_bits, topk_bits, gone):
-    """Register bits once `gone` bits above the lowest `topk_bits` are reduced: registers' go first."""
-    return max(min(register_bits, topk_bits), register_bits - gone)
-
-
-@triton.jit
-def _best_of(key, DIMS: tl.constexpr, BITS: tl.constexpr, TOPK_BITS: tl.constexpr, REGISTER_BITS: tl.constexpr):
-    """The 2^TOPK_BITS largest keys of each chunk of 2^BITS, in a hypercube [2] * DIMS of (registers, chunks, lanes).
-
-    Triton deals lanes to the last axes of a tensor, then warps, then registers: in this order of axes a chunk is the
-    registers and lanes of one warp, and no exchange crosses warps. (`tl.topk` has the chunk's bits in one run, so
-    that half of them fall on warps.) Runs of 2^TOPK_BITS keys are sorted, in turn up and down; the larger of two such
-    neighbours, place by place, are the best of both and a bitonic run again, with one bit of the place gone.
-    """
-    for stage in tl.static_range(1, TOPK_BITS + 1):
-        key = _merge_in_turn(key, stage, DIMS, REGISTER_BITS)
-    for gone in tl.static_range(BITS - TOPK_BITS):
-        key = tl.max(key, axis=_axis(TOPK_BITS, DIMS - gone, _registers_left(REGISTER_BITS, TOPK_BITS, gone)))
-        if gone + 1 < BITS - TOPK_BITS:  # the last runs may stay bitonic: who asks for slots counts
-            key = _merge_in_turn(key, TOPK_BITS, DIMS - gone - 1, _registers_left(REGISTER_BITS, TOPK_BITS, gone + 1))
-    return key
-
-
-@triton.jit
-def route_tokens(
-    logits, row_stride, bias, first_token, num_tokens, scaling,
-    TOKENS: tl.constexpr, NUM_EXPERTS: tl.constexpr, COLUMNS: tl.constexpr,
-    TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, LANES: tl.constexpr,
+def best_experts(
+    logits, row_stride, bias, token,
+    NUM_EXPERTS: tl.constexpr, COLUMNS: tl.constexpr, TOPK_PADDED: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Route TOKENS tokens from `first_token` on in one program.
+    """The best experts of one token: ids and slots, int32 [CHUNKS * WIDTH], a candidate to a lane.
 
-    COLUMNS and TOPK_PADDED are NUM_EXPERTS and TOPK rounded up to a power of two; LANES is the warp size. Returns
-    ids int32, weights fp32 and slots int32, all [TOKENS * candidates]: the K candidates with slot < TOPK are the
-    token's experts, in that order. The others have weight 0, and so has every candidate of tokens from num_tokens on.
+    COLUMNS is `padded_experts` of NUM_EXPERTS, TOPK_PADDED `padded_topk` of K, LANES the warp size. Each chunk's
+    candidates stand in the first TOPK_PADDED of WIDTH lanes, and again in all that follow. A candidate with slot < K
+    is the token's expert of that place in the order.
     """
     CHUNK: tl.constexpr = min(COLUMNS, _CHUNK)
     CHUNKS: tl.constexpr = COLUMNS // CHUNK
@@ -153,65 +89,100 @@ def route_tokens(
     WIDTH: tl.constexpr = min(CHUNK, LANES)
     REGISTERS: tl.constexpr = CHUNK // WIDTH
 
-    # rows of this tile fall on warps first, then on registers, and its columns are lanes
-    line, lane = tl.arange(0, REGISTERS * TOKENS * CHUNKS)[:, None], tl.arange(0, WIDTH)[None, :]
-    register, part = line // (TOKENS * CHUNKS), line % (TOKENS * CHUNKS)
-    expert = (register * CHUNKS + part % CHUNKS) * WIDTH + lane
-    token = first_token + part // CHUNKS
-    row = token.to(tl.int64) * row_stride
-    mask = (token < num_tokens) & (expert < NUM_EXPERTS)
-    _, score = _load_scores(logits, bias, row + expert, expert, mask)
+    expert = tl.arange(0, COLUMNS)  # by registers, then chunks, then lanes
+    _, score = _load_scores(logits, bias, token.to(tl.int64) * row_stride + expert, expert, expert < NUM_EXPERTS)
     key = _rank_key(score, expert, NUM_EXPERTS, COLUMNS)
     if CHUNK > BEST:
-        CHUNK_BITS: tl.constexpr = log2(CHUNK)
-        DIMS: tl.constexpr = log2(TOKENS * COLUMNS)
-        key = _best_of(tl.reshape(key, [2] * DIMS), DIMS, CHUNK_BITS, log2(BEST), log2(REGISTERS))
-    KEPT: tl.constexpr = min(REGISTERS, BEST)  # registers that the candidates are left in
-    key = tl.permute(tl.reshape(key, (KEPT, TOKENS, CHUNKS * BEST // KEPT)), (1, 0, 2))
-    key = tl.reshape(key, (TOKENS, CHUNKS * BEST))
+        DIMS: tl.constexpr = log2(COLUMNS)
+        key = best_of(tl.reshape(key, [2] * DIMS), DIMS, log2(CHUNK), log2(BEST), log2(REGISTERS))
 
-    # From here on one-dimensional: a scattered access has no axis to deal lanes along but its own, and Triton 3.6
-    # would take the first, of one token.
-    CANDIDATES: tl.constexpr = CHUNKS * BEST
-    slots = tl.reshape(tl.sum((key[:, None, :] > key[:, :, None]).to(tl.int32), axis=2), (TOKENS * CANDIDATES,))
-    ids = COLUMNS - 1 - (tl.reshape(key, (TOKENS * CANDIDATES,)).to(tl.int32) & (COLUMNS - 1))
-    token = first_token + tl.arange(0, TOKENS * CANDIDATES) // CANDIDATES
-    mask = (token < num_tokens) & (slots < TOPK)
-    s, _ = _load_scores(logits, bias, token.to(tl.int64) * row_stride + ids, ids, mask)
-    s = tl.where(mask & (s == s), s, 0.0)
-    total = tl.sum(tl.reshape(s, (TOKENS, CANDIDATES)), axis=1)[:, None]
-    total = tl.reshape(tl.broadcast_to(total, (TOKENS, CANDIDATES)), (TOKENS * CANDIDATES,))
-    weights = tl.where(total > 0.0, tl.div_rn(s, tl.where(total > 0.0, total, 1.0)) * scaling, 0.0)
-    return ids, weights, slots
+    # from the registers to the lanes, of which all that differ above the lowest log2(BEST) bits hold the same keys
+    KEPT: tl.constexpr = min(REGISTERS, BEST)
+    lane = tl.arange(0, CHUNKS * WIDTH)
+    held = tl.arange(0, REGISTERS)[:, None] == (lane // (BEST // KEPT) % KEPT)[None, :]
+    key = tl.sum(tl.where(held, tl.reshape(key, (REGISTERS, CHUNKS * WIDTH)), 0), axis=0)
+    candidates = tl.reshape(tl.max(tl.reshape(key, (CHUNKS, WIDTH // BEST, BEST)), axis=1), (CHUNKS * BEST,))
+    slots = tl.sum((candidates[:, None] > key[None, :]).to(tl.int32), axis=0)
+    return COLUMNS - 1 - (key.to(tl.int32) & (COLUMNS - 1)), slots
 
 
 @triton.jit
-def store_routes(
-    ids, weights, slots, out_ids, out_weights, first_token, num_tokens, TOKENS: tl.constexpr, TOPK: tl.constexpr
+def weights_of(logits, offset, mask, scaling, SLOTS: tl.constexpr):
+    """fp32 weights [n] of experts whose logits are at `offset` [n], each SLOTS places in a row those of one token.
+
+    Slots that `mask` leaves out count 0. The sum is a tree of one shape everywhere, so the bits are the same in every
+    kernel and for every M.
+    """
+    x = tl.load(logits + offset, mask=mask, other=0.0).to(tl.float32)
+    s = tl.where(mask & (x == x), sigmoid(x), 0.0)
+    total = tl.reshape(s, [s.shape[0] // SLOTS] + [2] * log2(SLOTS))
+    for axis in tl.static_range(1, log2(SLOTS) + 1):
+        total = tl.sum(total, axis=axis, keep_dims=True)
+    total = tl.reshape(tl.broadcast_to(total, [s.shape[0] // SLOTS] + [2] * log2(SLOTS)), s.shape)
+    return tl.where(total > 0.0, tl.div_rn(s, tl.where(total > 0.0, total, 1.0)) * scaling, 0.0)
+
+
+@triton.jit
+def by_slot(ids, slots, SLOTS: tl.constexpr):
+    """Of what `best_experts` returned, the ids in order: int32 [SLOTS], all in each thread, and slot t % SLOTS in t."""
+    held = slots[None, :] == tl.arange(0, SLOTS)[:, None]
+    every = tl.max(tl.where(held, ids[None, :], 0), axis=1)
+    own = tl.arange(0, ids.shape[0]) % SLOTS
+    return every, tl.sum(tl.where(tl.arange(0, SLOTS)[:, None] == own[None, :], every[:, None], 0), axis=0)
+
+
+@triton.jit
+def store_best(
+    ids, slots, out_ids, masks, columns, token, num_tokens,
+    COLUMNS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr,
 ):  # fmt: skip
-    """Write what `route_tokens` returned to [M, TOPK] buffers."""
-    token = first_token + tl.arange(0, slots.shape[0]) // (slots.shape[0] // TOKENS)
-    mask = (token < num_tokens) & (slots < TOPK)
-    offset = token.to(tl.int64) * TOPK + slots
-    tl.store(out_ids + offset, ids, mask=mask)
-    tl.store(out_weights + offset, weights, mask=mask)
+    """Write what `best_experts` returned: the row of ids [M, TOPK] and, unless None, the token's mask.
+
+    That is a row of masks [M, 32] (`moe_sort.py`) and a column of columns [32, M].
+    The experts of a mask word are all of one chunk, so that each warp knows its words by itself.
+    """
+    CHUNKS: tl.constexpr = max(COLUMNS // _CHUNK, 1)
+    WIDTH: tl.constexpr = ids.shape[0] // CHUNKS
+    chunk, lane = tl.arange(0, CHUNKS * WIDTH) // WIDTH, tl.arange(0, CHUNKS * WIDTH) % WIDTH
+    own = (lane < TOPK_PADDED) & (slots < TOPK)
+    tl.store(out_ids + token.to(tl.int64) * TOPK + slots, ids, mask=own)
+    if masks is not None:
+        WORDS: tl.constexpr = 32 // CHUNKS
+        HALVES: tl.constexpr = WIDTH // 32
+        nth = tl.arange(0, WORDS)[:, None]
+        word = (nth // HALVES * CHUNKS + chunk[None, :]) * HALVES + nth % HALVES
+        bits = tl.where(own[None, :] & ((ids >> 5)[None, :] == word), (1 << (ids & 31))[None, :], 0)
+        bits = tl.sum(tl.reshape(bits, (WORDS, CHUNKS, WIDTH)), axis=2, keep_dims=True)
+        bits = tl.reshape(tl.broadcast_to(bits, (WORDS, CHUNKS, WIDTH)), (WORDS, CHUNKS * WIDTH))
+        held = nth == lane[None, :]  # the nth word goes out by the nth lane
+        bits, word = tl.sum(tl.where(held, bits, 0), axis=0), tl.sum(tl.where(held, word, 0), axis=0)
+        tl.store(masks + token * 32 + word, bits, mask=lane < WORDS)
+        tl.store(columns + word * num_tokens + token, bits, mask=lane < WORDS)
 
 
-@triton.jit(do_not_specialize=["row_stride", "num_tokens"], do_not_specialize_on_alignment=["logits", "bias"])
+@triton.jit(do_not_specialize=["row_stride"], do_not_specialize_on_alignment=["logits", "bias"])
 def _topk(
-    logits, row_stride, bias, out_ids, out_weights, num_tokens, scaling,
+    logits, row_stride, bias, out_ids, out_weights, scaling,
     NUM_EXPERTS: tl.constexpr, COLUMNS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0)
-    ids, weights, slots = route_tokens(
-        logits, row_stride, bias, token, num_tokens, scaling, 1, NUM_EXPERTS, COLUMNS, TOPK, TOPK_PADDED, LANES
-    )
-    store_routes(ids, weights, slots, out_ids, out_weights, token, num_tokens, 1, TOPK)
+    ids, slots = best_experts(logits, row_stride, bias, token, NUM_EXPERTS, COLUMNS, TOPK_PADDED, LANES)
+    store_best(ids, slots, out_ids, None, None, token, 0, COLUMNS, TOPK, TOPK_PADDED)
+    thread = tl.arange(0, ids.shape[0])
+    slot = thread % TOPK_PADDED
+    _, id = by_slot(ids, slots, TOPK_PADDED)
+    weight = weights_of(logits, token.to(tl.int64) * row_stride + id, slot < TOPK, scaling, TOPK_PADDED)
+    tl.store(out_weights + token.to(tl.int64) * TOPK + slot, weight, mask=thread < TOPK)
+
+
+def padded_experts(num_experts: int) -> int:
+    """COLUMNS of `best_experts`: a power of two, and at least 32, the lanes that a mask's words take."""
+    return max(32, triton.next_power_of_2(num_experts))
 
 
 def padded_topk(k: int) -> int:
-    """TOPK_PADDED of `route_tokens`: a power of two, and at least 2, since the network must end in a tensor."""
+    """TOPK_PADDED of `best_experts`: a power of two, and at least 2, since the network must end in a tensor."""
     return max(2, triton.next_power_of_2(k))
 
 
@@ -242,8 +213,8 @@ def topk(logits: torch.Tensor, bias: torch.Tensor, k: int, scaling: float = 1.0)
     weights = torch.empty((m, k), dtype=torch.float32, device=logits.device)
     if m:
         _topk[(m,)](
-            logits, logits.stride(0), bias, ids, weights, m, float(scaling),
-            NUM_EXPERTS=e, COLUMNS=triton.next_power_of_2(e),
+            logits, logits.stride(0), bias, ids, weights, float(scaling),
+            NUM_EXPERTS=e, COLUMNS=padded_experts(e),
             TOPK=k, TOPK_PADDED=padded_topk(k),
             LANES=warp_size(), num_warps=4,
         )  # fmt: skip

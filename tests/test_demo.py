@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vllm_k3moe import device as devices
-from vllm_k3moe.kernels.route_sort import Front
+from vllm_k3moe.kernels.front import Front
 from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.shapes import K3_TP8
 from vllm_k3moe.verify import compare, inputs, to_cpu

@@ -11,19 +11,12 @@ from dataclasses import dataclass
 import torch
 
 from .kernels import checks, mx, token_sort
-from .kernels import route_sort as one_launch
-from .kernels.moe_sort import FIRST_TOKENS, WORDS, empty_sorted
-from .kernels.route_sort import Front
+from .kernels.front import Front
+from .kernels.moe_sort import WORDS, empty_sorted
+from .kernels.route_sort import route_sort
 from .kernels.route_sort_mid import route_sort_mid
 from .kernels.topk import check_router
 from .shapes import ROUTED_SCALING, MoEShape
-
-# Up to here one launch is faster than two, on an H200: benchmarks/results/h200-one-or-two.csv. Where the line lies on
-# an MI355X nobody has measured.
-ONE_LAUNCH_TOKENS = {mx.NONE: 2, mx.MXFP8: 1, mx.MXFP4: 1}
-# Of two launches, up to here the second sorts by token (`token_sort.py`), from there on by expert. By block; chosen by
-# an H200 (benchmarks/results/h200-front.csv): at 256 tokens neither sort is faster there.
-TOKEN_SORT_TOKENS = {16: 128, 32: 128, 64: 128, 128: 128}
 
 
 @dataclass(frozen=True)
@@ -48,24 +41,11 @@ class RoutePlan:
         checks.tokens(num_tokens)
         if num_tokens == 0:
             return ()
-        if self.in_one(num_tokens):
-            return ("route_sort",)
-        return ("route_quantise", "sort_by_token" if self.by_token(num_tokens) else "sort")
-
-    def in_one(self, num_tokens: int) -> bool:
-        """Whether `num_tokens` tokens take one launch rather than two."""
-        return num_tokens <= ONE_LAUNCH_TOKENS[self.mode] and one_launch.serves(num_tokens, self.shape.topk)
-
-    def by_token(self, num_tokens: int) -> bool:
-        """Whether the second of two launches sorts `num_tokens` tokens by token rather than by expert."""
-        return num_tokens <= TOKEN_SORT_TOKENS[self.block] and token_sort.serves(num_tokens)
+        return ("route_sort",) if num_tokens == 1 else ("route_quantise", "sort_by_token")
 
     def batches(self) -> tuple[int, ...]:
         """Token counts that between them launch every specialisation, each as small as can be: what a warm-up runs."""
-        one = tuple(1 << i for i in range(ONE_LAUNCH_TOKENS[self.mode].bit_length()))
-        two, by_expert = ONE_LAUNCH_TOKENS[self.mode] + 1, TOKEN_SORT_TOKENS[self.block] + 1
-        by_token = [max(first, two) for first in token_sort.FIRST_TOKENS if self.by_token(first)]
-        return (*one, *by_token, *sorted({max(first, by_expert, two) for first in FIRST_TOKENS}))
+        return (1, 2, *token_sort.FIRST_TOKENS[1:])
 
     def __call__(self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> Front:
         """Run on x bf16 [M, L], logits fp32|bf16 [M, E] and bias fp32|bf16 [E]; M up to 512.
@@ -80,14 +60,8 @@ class RoutePlan:
 
     def launch(self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor, front: Front) -> None:
         """The launches alone, for 1 <= M <= 512 checked tokens, into buffers of `allocate`."""
-        m = len(x)
-        if self.in_one(m):
-            one_launch.route_sort(logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling)
-        else:
-            route_sort_mid(
-                logits, bias, x, front,
-                block=self.block, mode=self.mode, by_token=self.by_token(m), scaling=self.scaling,
-            )  # fmt: skip
+        launch = route_sort if len(x) == 1 else route_sort_mid
+        launch(logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling)
 
     def check(self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> int:
         """M, once all arguments are what the kernels serve."""
@@ -115,6 +89,7 @@ class RoutePlan:
             weights=empty((num_tokens, shape.topk), torch.float32),
             sorted=rows_sorted,
             masks=empty((num_tokens, WORDS), torch.int32),
+            columns=empty((WORDS, num_tokens), torch.int32),
             row_scales=empty((num_tokens, shape.latent // mx.GROUP), torch.uint8) if quantised else None,
             rows=empty((num_tokens, mx.row_bytes(shape.latent, self.mode)), torch.uint8) if quantised else None,
             scales=empty((scale_rows, mx.groups_padded(shape.latent)), torch.uint8) if quantised else None,

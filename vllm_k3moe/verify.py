@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from . import reference
-from .kernels.route_sort import Front
+from .kernels.front import Front
 from .plan import RoutePlan
 from .reference.block import quantised
 from .shapes import K3_TP8 as SHAPE

@@ -13,7 +13,7 @@ import aiter_kernels
 import aiter_weights
 from aiter_kernels import AiterKernel
 from aiter_weights import Matrix
-from vllm_k3moe.kernels.route_sort import Front
+from vllm_k3moe.kernels.front import Front
 from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.reference import experts, situ
 from vllm_k3moe.shapes import K3_TP8, SITU_BETA, SITU_LINEAR_BETA

@@ -9,7 +9,6 @@ import argparse
 import csv
 import re
 import sys
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -35,7 +34,7 @@ KERNELS = (
     token_sort._sort_by_token,
 )
 SORT_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (512, "129 to 512"))
-TOKEN_BUCKETS = ((32, "to 32"), (128, "33 to 128"))
+FRONT_BUCKETS = ((2, "2 to 32"), (33, "33 to 128"), (129, "129 to 256"), (257, "257 to 512"))
 NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}
 
 
@@ -73,8 +72,10 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
         launch()
         for kernel, key in sorted(seen() - before, key=lambda item: NAMES[item[0]]):
             [cache] = kernel.device_caches.values()
-            # a kernel without blocks is compiled once for all blocks, and then for all tokens too
+            # a kernel without blocks is compiled once for all blocks, and for all tokens but where its slices differ
             own = {"tokens": tokens, "block": block} if "BLOCK" in kernel.arg_names else {"tokens": "any", "block": ""}
+            if kernel is route_sort_mid._route_quantise:
+                own["tokens"] = f"{str(tokens).partition(' ')[0]} and up"
             labels = {"kernel": NAMES[kernel], "mode": mode} | own
             table.append(labels | figures(cache[0][key]))
 
@@ -104,12 +105,9 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
             record(lambda m=m, block=block: sort(m, block), label, "", block)
         for mode in modes:
             plan = RoutePlan(K3_TP8, mode, block)
-            for m, label in ((1, "1"), (2, "2"), (4, "3 to 4"), (8, "5 to 8")):
-                record(lambda m=m, plan=plan: launch(route_sort.route_sort, plan, m), label, mode, block)
-            for by_token, buckets in ((False, SORT_BUCKETS), (True, TOKEN_BUCKETS)):
-                front = partial(route_sort_mid.route_sort_mid, by_token=by_token)
-                for m, label in buckets:
-                    record(lambda m=m, plan=plan, front=front: launch(front, plan, m), label, mode, block)
+            record(lambda plan=plan: launch(route_sort.route_sort, plan, 1), "1", mode, block)
+            for m, label in FRONT_BUCKETS:
+                record(lambda m=m, plan=plan: launch(route_sort_mid.route_sort_mid, plan, m), label, mode, block)
     return table
 
 

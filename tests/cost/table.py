@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import backends
 from cost.cycles import Trace  # type: ignore[import-not-found]
 from cost.workgroups import Launch, counts  # type: ignore[import-not-found]
-from vllm_k3moe.kernels import mx, token_sort
+from vllm_k3moe.kernels import mx
 from vllm_k3moe.kernels.route_sort import route_sort
 from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
 from vllm_k3moe.kernels.topk import topk
@@ -33,8 +33,7 @@ from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.shapes import K3_TP8
 
 BLOCK = 32
-ONE_LAUNCH = (1, 2, 4, 8)  # the token buckets of route_sort
-TWO_LAUNCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LABELS = ("kernel", "M", "mode", "block")
 COUNTS = tuple(field.name for field in dataclasses.fields(Launch) if field.name != "kernel")
 CYCLES = ("cycles_slowest_workgroup", "cycles_total")
@@ -56,11 +55,8 @@ def fronts(m: int, modes: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], o
         yield "", partial(topk, logits, bias, K3_TP8.topk)
     for mode in modes:
         out = RoutePlan(K3_TP8, mode, BLOCK).allocate(m, x.device)
-        if m in ONE_LAUNCH:
-            yield mode, partial(route_sort, logits, bias, x, out, block=BLOCK, mode=mode)
-        yield mode, partial(route_sort_mid, logits, bias, x, out, block=BLOCK, mode=mode, by_token=False)
-        if token_sort.serves(m):
-            yield mode, partial(route_sort_mid, logits, bias, x, out, block=BLOCK, mode=mode, by_token=True)
+        launches = (route_sort, route_sort_mid) if m == 1 else (route_sort_mid,)
+        yield from ((mode, partial(launch, logits, bias, x, out, block=BLOCK, mode=mode)) for launch in launches)
 
 
 def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[dict[str, object]]:
@@ -71,25 +67,20 @@ def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[d
         launches.append((counts(*launched), trace.take()))
 
     emulator.on_launch = on_launch
-    seen = set()  # both sorts come with the same first launch
-    for m in (m for m in TWO_LAUNCHES if m <= max_tokens):
+    for m in (m for m in TOKENS if m <= max_tokens):
         for mode, front in fronts(m, modes):
             with emulator.options(trace=trace if m <= max_traced else None):
                 front()
             for launch, cycles in launches:
                 own_block = BLOCK if "sort" in launch.kernel else ""  # the others have no block
                 row = {"M": m, "mode": mode, "block": own_block} | dataclasses.asdict(launch)
-                labels = tuple(row[label] for label in LABELS)
-                if labels in seen:
-                    continue
-                seen.add(labels)
                 yield row | (dict(zip(CYCLES, (max(cycles), sum(cycles)), strict=True)) if cycles else {})
             launches.clear()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--max-tokens", type=int, default=TWO_LAUNCHES[-1])
+    parser.add_argument("--max-tokens", type=int, default=TOKENS[-1])
     parser.add_argument("--max-traced", type=int, default=MAX_TRACED, help="up to here with modelled cycles")
     parser.add_argument("--mode", nargs="+", default=mx.MODES, choices=mx.MODES)
     arguments = parser.parse_args()

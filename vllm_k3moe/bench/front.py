@@ -17,8 +17,8 @@ import torch
 import triton
 
 from ..kernels import mx
+from ..kernels.front import Front
 from ..kernels.moe_sort import moe_sort
-from ..kernels.route_sort import Front
 from ..kernels.topk import topk
 from ..plan import RoutePlan
 from ..shapes import K3_TP8

@@ -1,0 +1,62 @@
+"""A bitonic network in which no exchange crosses warps: the largest keys of each chunk of a tensor."""
+
+import triton
+import triton.language as tl
+
+
+@triton.constexpr_function
+def log2(n):
+    """Of a power of two, at compile time."""
+    return n.bit_length() - 1
+
+
+@triton.constexpr_function
+def _axis(bit, dims, register_bits):
+    """Axis of a hypercube [registers.., chunks.., lanes..] that holds bit `bit` of a key's place in its chunk."""
+    return register_bits - 1 - bit if bit < register_bits else dims - 1 - (bit - register_bits)
+
+
+@triton.jit
+def _upper(AXIS: tl.constexpr, DIMS: tl.constexpr):
+    """0 and 1 along AXIS, to broadcast over a hypercube."""
+    return tl.reshape(tl.arange(0, 2), [1] * AXIS + [2] + [1] * (DIMS - 1 - AXIS))
+
+
+@triton.jit
+def _exchange(key, descending, AXIS: tl.constexpr, DIMS: tl.constexpr, IN_REGISTERS: tl.constexpr):
+    """Of each two keys along AXIS, which are never equal, the larger goes up, or down where `descending` is 1."""
+    # the xor of both, xor one's own, is the other: Triton turns it into one shuffle or register move
+    partner = key ^ tl.xor_sum(key, AXIS, True)
+    upper = _upper(AXIS, DIMS)
+    if IN_REGISTERS:  # written so, both of a thread's keys come from one comparison
+        swap = tl.where(upper == 1, partner > key, key > partner) != (descending == 1)
+    else:
+        swap = (key > partner) != ((descending ^ upper) == 1)
+    return tl.where(swap, partner, key)
+
+
+@triton.jit
+def _merge(key, descending, STAGE: tl.constexpr, DIMS: tl.constexpr, REGISTER_BITS: tl.constexpr):
+    """Bitonic runs of 2^STAGE keys to sorted ones: compare and exchange along bits STAGE-1 .. 0 of their places."""
+    for i in tl.static_range(STAGE):
+        key = _exchange(key, descending, _axis(STAGE - 1 - i, DIMS, REGISTER_BITS), DIMS, STAGE - 1 - i < REGISTER_BITS)
+    return key
+
+
+@triton.jit
+def best_of(key, DIMS: tl.constexpr, BITS: tl.constexpr, TOPK_BITS: tl.constexpr, REGISTER_BITS: tl.constexpr):
+    """The 2^TOPK_BITS largest keys of each chunk of 2^BITS, in a hypercube [2] * DIMS of (registers, chunks, lanes).
+
+    Triton deals lanes to the last axes of a tensor, then warps, then registers: in this order of axes a chunk is the
+    registers and lanes of one warp, and no exchange crosses warps. (`tl.topk` has the chunk's bits in one run, so
+    that half of them fall on warps.) Runs of 2^TOPK_BITS keys are sorted, in turn up and down; the larger of two such
+    neighbours, place by place, are the best of both and a bitonic run again. Both keep it: no axis goes.
+    """
+    for stage in tl.static_range(1, TOPK_BITS + 1):
+        key = _merge(key, _upper(_axis(stage, DIMS, REGISTER_BITS), DIMS), stage, DIMS, REGISTER_BITS)
+    for bit in tl.static_range(TOPK_BITS, BITS):
+        key = tl.maximum(key, key ^ tl.xor_sum(key, _axis(bit, DIMS, REGISTER_BITS), True))
+        if bit + 1 < BITS:  # the last runs may stay bitonic: who asks for slots counts
+            descending = _upper(_axis(bit + 1, DIMS, REGISTER_BITS), DIMS)
+            key = _merge(key, descending, TOPK_BITS, DIMS, REGISTER_BITS)
+    return key
