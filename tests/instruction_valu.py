@@ -73,6 +73,11 @@ def _ashr16_of_byte(shift: np.ndarray, value: np.ndarray) -> np.ndarray:
     return (value.view(np.int32).astype(np.int16) >> (shift & 15).astype(np.int16)).view(np.uint16)
 
 
+def _shift_both_halves(shift: np.ndarray, value: np.ndarray) -> np.ndarray:
+    low, high = value & U32(0xFFFF), value >> U32(16)
+    return low >> (shift & U32(15)) | high >> (shift & U32(15)) << U32(16)
+
+
 def _quiet(case: Case) -> Case:
     """Without signalling NaNs: what med3 makes of one in IEEE mode is not documented."""
 
@@ -128,6 +133,7 @@ INTEGER = (
     vector("v_min_u32_e32 v8, v1, v2", "u", "uu", np.minimum),
     vector("v_min_i32_e32 v8, v1, v2", "i", "ii", np.minimum),
     vector("v_max3_u32 v8, v1, v2, v3", "u", "uuu", lambda a, b, c: np.maximum(np.maximum(a, b), c)),
+    vector("v_lshl_add_u64 v[8:9], v[2:3], v1, v[4:5]", "U", "UuU", lambda a, n, b: (a << (n & U32(7)).astype(np.uint64)) + b),
     vector("v_mul_lo_u32 v8, v1, v2", "u", "uu", np.multiply),
     vector("v_mul_i32_i24_e32 v8, v1, v2", "i", "ii", lambda a, b: _i24(a) * _i24(b)),
     vector("v_mad_u32_u24 v8, v1, s2, v3", "u", "uuu", lambda a, b, c: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)) + c),
@@ -146,6 +152,7 @@ INTEGER = (
     vector("v_add_u16_e32 v8, v1, v2", "u", "uu", _halves(np.add)),
     vector("v_lshlrev_b16_e32 v8, v1, v2", "u", "uu", _halves(lambda n, x: x << (n & U32(15)))),
     vector("v_lshrrev_b16_e32 v8, v1, v2", "u", "uu", _halves(lambda n, x: x >> (n & U32(15)))),
+    vector("v_pk_lshrrev_b16 v8, v1, v2 op_sel_hi:[0,1]", "u", "uu", _shift_both_halves),
     vector("v_bcnt_u32_b32 v8, v1, v2", "u", "uu", lambda a, b: np.bitwise_count(a).astype(U32) + b),
     vector("v_lshlrev_b32_sdwa v8, v1, v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:BYTE_3",
            "u", "uu", lambda n, x: x << (n & U32(31))),
@@ -155,6 +162,8 @@ INTEGER = (
            "u", "uu", np.add),
     vector("v_add_u32_sdwa v8, sext(v1), v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:WORD_1 src1_sel:BYTE_1",
            "u", "uu", np.add),
+    *(vector(f"v_or_b32_sdwa v8, v1, v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:WORD_{i}", "u", "uu", np.bitwise_or)
+      for i in (0, 1)),
     vector("v_ashrrev_i16_sdwa v8, v1, sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:BYTE_0",
            "u", "uu", _ashr16_of_byte),
 )  # fmt: skip
@@ -204,6 +213,8 @@ FLOAT = (
     vector("v_subrev_f32_e32 v8, v1, v2", "f", "ff", lambda a, b: b - a),
     vector("v_mul_f32_e32 v8, v1, v2", "f", "ff", np.multiply),
     vector("v_max_f32_e64 v8, v1, v2", "f", "ff", fp.maximum),
+    vector("v_max_f32_e32 v8, v1, v2", "f", "ff", fp.maximum),
+    vector("v_min_f32_e32 v8, v1, v2", "f", "ff", lambda a, b: -fp.maximum(-a, -b)),
     vector("v_max_f32_e64 v8, -v1, -v2", "f", "ff", fp.maximum),
     vector("v_max_f32_e64 v8, |v1|, -|v2|", "f", "ff", fp.maximum),
     _quiet(vector("v_med3_f32 v8, v1, v2, v3", "f", "fff", fp.median)),
