@@ -2,6 +2,7 @@
 
 Columns, microseconds of one front by graph replay, four inputs in turn:
   ours      the launches that the plan serves
+  two       two launches where the plan serves one: what `RoutePlan.launches` decides by
   unfused   our own kernels one by one: top-k, sort, quantise, zero
   torch     the same products by PyTorch's operations, without AITER's scale layout (less work than ours)
   floor     an empty kernel
@@ -19,6 +20,7 @@ import triton
 from ..kernels import mx
 from ..kernels.front import Front
 from ..kernels.moe_sort import moe_sort
+from ..kernels.route_sort_mid import route_sort_mid
 from ..kernels.topk import topk
 from ..plan import RoutePlan
 from ..shapes import K3_TP8
@@ -28,7 +30,21 @@ from .routing import KINDS
 
 INPUTS = 4
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-COLUMNS = ("run", "M", "mode", "block", "routing", "launches", "ours", "low", "high", "unfused", "torch", "floor")
+COLUMNS = (
+    "run",
+    "M",
+    "mode",
+    "block",
+    "routing",
+    "launches",
+    "ours",
+    "low",
+    "high",
+    "two",
+    "unfused",
+    "torch",
+    "floor",
+)
 
 
 @triton.jit
@@ -86,10 +102,21 @@ class Case:
         torch.cuda.synchronize()
         return replay([partial(launch, *arguments) for arguments in self.inputs])
 
+    def _fronts(self) -> dict[int, Front]:
+        """Buffers of each input, by the address of its x."""
+        return {x.data_ptr(): self.plan.allocate(self.m, x.device) for x, _, _ in self.inputs}
+
     def ours(self) -> Timing:
-        fronts: list[Front] = [self.plan.allocate(self.m, x.device) for x, _, _ in self.inputs]
-        of = {x.data_ptr(): front for (x, _, _), front in zip(self.inputs, fronts, strict=True)}
+        of = self._fronts()
         return self._turns(lambda x, logits, bias: self.plan.launch(x, logits, bias, of[x.data_ptr()]))
+
+    def two(self) -> Timing:
+        of, plan = self._fronts(), self.plan
+        return self._turns(
+            lambda x, logits, bias: route_sort_mid(
+                logits, bias, x, of[x.data_ptr()], block=plan.block, mode=plan.mode, scaling=plan.scaling
+            )
+        )
 
     def unfused(self) -> Timing:
         def chain(x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> None:
@@ -122,6 +149,8 @@ def rows(tokens: tuple[int, ...], modes: tuple[str, ...], blocks: tuple[int, ...
                         row: dict[str, object] = dict(zip(COLUMNS, (run, m, mode, block, kind), strict=False))
                         row |= {"launches": len(case.plan.launches(m))}
                         row |= {"ours": ours.median, "low": ours.low, "high": ours.high, "floor": case.floor().median}
+                        if len(case.plan.launches(m)) == 1:
+                            row["two"] = case.two().median
                         if baselines:
                             row |= {"unfused": case.unfused().median, "torch": case.torch().median}
                         yield {k: f"{v:.2f}" if isinstance(v, float) else v for k, v in row.items()}
