@@ -82,7 +82,7 @@ def active(mode: str, method: "K3FusedMoEMethod") -> str:
 
 
 def ranges(method: "K3FusedMoEMethod") -> list[str]:
-    """Launches by token count, as in `M 1-2: route_sort`."""
+    """Launches by token count, as in `M 1: route_sort`."""
     from .kernels.checks import MAX_TOKENS
 
     out: list[tuple[int, str]] = []
@@ -98,4 +98,7 @@ def ranges(method: "K3FusedMoEMethod") -> list[str]:
         out.append((MAX_TOKENS + 1, "vLLM's routing, our tiles"))
     out.append((most + 1, "vLLM's path"))
     ends = [first - 1 for first, _ in out[1:]]
-    return [f"M {first}-{end}: {text}" for (first, text), end in zip(out, [*ends, "up"], strict=True)]
+    spans = [
+        f"{first}" if first == end else f"{first}-{end}" for (first, _), end in zip(out, [*ends, "up"], strict=True)
+    ]
+    return [f"M {span}: {text}" for span, (_, text) in zip(spans, out, strict=True)]
