@@ -23,10 +23,15 @@ def _upper(AXIS: tl.constexpr, DIMS: tl.constexpr):
 
 
 @triton.jit
+def _partner(key, AXIS: tl.constexpr):
+    """The other of each two along AXIS: the sum of both less one's own, which becomes a shuffle or a register move."""
+    return tl.sum(key, axis=AXIS, keep_dims=True) - key
+
+
+@triton.jit
 def _exchange(key, descending, AXIS: tl.constexpr, DIMS: tl.constexpr, IN_REGISTERS: tl.constexpr):
     """Of each two keys along AXIS, which are never equal, the larger goes up, or down where `descending` is 1."""
-    # the xor of both, xor one's own, is the other: Triton turns it into one shuffle or register move
-    partner = key ^ tl.xor_sum(key, AXIS, True)
+    partner = _partner(key, AXIS)
     upper = _upper(AXIS, DIMS)
     if IN_REGISTERS:  # written so, both of a thread's keys come from one comparison
         swap = tl.where(upper == 1, partner > key, key > partner) != (descending == 1)
@@ -55,7 +60,7 @@ def best_of(key, DIMS: tl.constexpr, BITS: tl.constexpr, TOPK_BITS: tl.constexpr
     for stage in tl.static_range(1, TOPK_BITS + 1):
         key = _merge(key, _upper(_axis(stage, DIMS, REGISTER_BITS), DIMS), stage, DIMS, REGISTER_BITS)
     for bit in tl.static_range(TOPK_BITS, BITS):
-        key = tl.maximum(key, key ^ tl.xor_sum(key, _axis(bit, DIMS, REGISTER_BITS), True))
+        key = tl.maximum(key, _partner(key, _axis(bit, DIMS, REGISTER_BITS)))
         if bit + 1 < BITS:  # the last runs may stay bitonic: who asks for slots counts
             descending = _upper(_axis(bit + 1, DIMS, REGISTER_BITS), DIMS)
             key = _merge(key, descending, TOPK_BITS, DIMS, REGISTER_BITS)

@@ -30,10 +30,10 @@ def _population(word):
 
 
 @triton.jit
-def _both(word, WARPS: tl.constexpr, LANES: tl.constexpr):
+def _other_half(word, WARPS: tl.constexpr, LANES: tl.constexpr):
     """What the other half of a warp of 64 lanes holds, int32 [WARPS * LANES]."""
     halves = tl.reshape(word, (WARPS, 2, LANES // 2))
-    return tl.reshape(halves ^ tl.xor_sum(halves, 1, True), (WARPS * LANES,))
+    return tl.reshape(tl.sum(halves, axis=1, keep_dims=True) - halves, (WARPS * LANES,))
 
 
 @triton.jit
@@ -64,6 +64,20 @@ def _add_planes(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1, b2, b3, b4, b5, 
 
 
 @triton.jit
+def _sum_over_warps(planes, WARPS: tl.constexpr, LANES: tl.constexpr):
+    """Ten planes int32 [WARPS * LANES], the sum of all warps' in each."""
+    warps = ()
+    for i in tl.static_range(10):
+        plane = planes[i] if i < len(planes) else tl.zeros_like(planes[0])
+        warps = warps + (tl.reshape(plane, (WARPS, LANES)),)
+    warps = tl.reduce(warps, 0, _add_planes, keep_dims=True)
+    planes = ()
+    for i in tl.static_range(10):
+        planes = planes + (tl.reshape(tl.broadcast_to(warps[i], (WARPS, LANES)), (WARPS * LANES,)),)
+    return planes
+
+
+@triton.jit
 def any_token(masks, num_tokens, TOKENS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr):
     """int32 [WARPS * LANES], the OR of all masks: word l % 32 in lane l, all warps the same."""
     thread = tl.arange(0, WARPS * LANES)
@@ -75,7 +89,7 @@ def any_token(masks, num_tokens, TOKENS: tl.constexpr, WARPS: tl.constexpr, LANE
         odd |= _load_masks(masks, (i * 2 + 1) * HALVES + first, word, num_tokens)
     some = even | odd
     if HALVES == 2:
-        some |= _both(some, WARPS, LANES)
+        some |= _other_half(some, WARPS, LANES)
     return some
 
 
@@ -109,23 +123,20 @@ def count_blocks(
         if i & (i + 1) == 0:
             total = total + (carry,)
         planes = total
-    shaped = ()
-    for i in tl.static_range(10):
-        plane = planes[i] if i < len(planes) else zero
-        shaped = shaped + (tl.reshape(plane, (WARPS // SHARES, SHARES * HALVES, _WORDS)),)
-    summed = tl.reduce(shaped, 1, _add_planes, keep_dims=True)
+    if HALVES == 2:
+        other = ()
+        for i in tl.static_range(len(planes)):
+            other = other + (_other_half(planes[i], WARPS, LANES),)
+        planes = _add(planes + (zero,), other + (zero,))
+    if SHARES > 1:
+        planes = _sum_over_warps(planes, WARPS, LANES)
     SHIFT: tl.constexpr = log2(BLOCK)
-    some = summed[0]
+    blocks = (planes[0],)
     for i in tl.static_range(1, SHIFT):
-        some = some | summed[i]
-    blocks = (some,)
+        blocks = (blocks[0] | planes[i],)
     for i in tl.static_range(SHIFT, log2(TOKENS) + 1):
-        blocks = blocks + (summed[i],)
-    threads = ()
-    for i in tl.static_range(len(blocks)):
-        every = tl.broadcast_to(blocks[i], (WARPS // SHARES, SHARES * HALVES, _WORDS))
-        threads = threads + (tl.reshape(every, (WARPS * LANES,)),)
-    return threads
+        blocks = blocks + (planes[i],)
+    return blocks
 
 
 @triton.jit

@@ -4,7 +4,9 @@ vLLM registers its custom operations for the GPU's dispatch key only, and its co
 without kernels.
 """
 
+import inspect
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -49,6 +51,25 @@ def router_gemm(x: torch.Tensor, weight: torch.Tensor, *rest: object) -> torch.T
     return x.float() @ weight.float().T
 
 
+def fused_moe(*arguments: Any, **named: Any) -> torch.Tensor:
+    """What vLLM's own path calls for the routed experts, in a16w4, by the stand-in's stages."""
+    from aiter import stages
+    from vllm import _aiter_ops
+
+    given = inspect.signature(_aiter_ops._rocm_aiter_fused_moe_impl).bind(*arguments, **named).arguments
+    x, w1, w2, ids, weights = (given[name] for name in ("hidden_states", "w1", "w2", "topk_ids", "topk_weight"))
+    *products, out = stages.moe_sorting(ids, weights, w1.shape[0], x.shape[1], torch.bfloat16, 32)
+    sorted_ids, sorted_weights, *where = products
+    between = stages.flydsl_moe_stage1(
+        x, w1, sorted_ids, *where, topk=ids.shape[1], tile_m=32, act="situv2", situ_beta=given["beta"],
+        situ_linear_beta=given["linear_beta"], w1_scale=given["w1_scale"],
+    )  # fmt: skip
+    return stages.flydsl_moe_stage2(
+        between, w2, sorted_ids, *where, out, ids.shape[1], tile_m=32, w2_scale=given["w2_scale"],
+        sorted_weights=sorted_weights,
+    )  # fmt: skip
+
+
 def install() -> None:
     """Define what is missing; the GPU that torch is asked about is an MI355X."""
     for schema, function in SCHEMAS.items():
@@ -57,6 +78,7 @@ def install() -> None:
             _C.impl(schema.split("(")[0], function, "CPU")
     torch.cuda.get_device_properties = lambda *a, **k: MI355X  # type: ignore[assignment]
     torch.cuda.current_device = lambda: 0
+    torch.accelerator.empty_cache = lambda: None
 
 
 def install_vllm_ops() -> None:
@@ -67,3 +89,19 @@ def install_vllm_ops() -> None:
     _VLLM.impl("moe_forward_shared", moe_runner._moe_forward_shared, "CPU")
     _VLLM.impl("rocm_aiter_biased_grouped_topk", biased_grouped_topk, "CPU")
     _VLLM.impl("fp32_router_gemm_dispatch", router_gemm, "CPU")
+    _VLLM.impl("rocm_aiter_fused_moe", fused_moe, "CPU")
+
+
+def install_gloo() -> None:
+    """Let groups of several ranks reduce by torch.distributed: vLLM's communicator on ROCm wants RCCL."""
+    from vllm.platforms import current_platform
+
+    base = "vllm.distributed.device_communicators.base_device_communicator.DeviceCommunicatorBase"
+    type(current_platform).get_device_communicator_cls = classmethod(lambda cls: base)
+    _VLLM.impl("all_reduce", _all_reduce, "CPU")
+
+
+def _all_reduce(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    from vllm.distributed import parallel_state
+
+    return parallel_state.all_reduce(tensor, group_name)

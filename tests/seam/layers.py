@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,34 +99,72 @@ class Experts:
         return dequantise_mxfp4(w13, w13_scale), dequantise_mxfp4(w2, w2_scale)
 
 
-@torch.no_grad()
-def load(moe: Any, seed: int) -> LatentMoEWeights:
-    """Fill a KimiMoE and let vLLM post-process it; returns the plain weights. One rank."""
+def whole(seed: int, ranks: int = 1) -> LatentMoEWeights:
+    """The plain weights of a layer before `ranks` share them; the experts are the first rank's."""
     rng = torch.Generator().manual_seed(seed)
-    experts = Experts(seed)
+    hidden, latent, experts, shared = K3_TP8.hidden, K3_TP8.latent, K3_TP8.experts, K3_TP8.shared_inter * ranks
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return (torch.randn(rows, columns, generator=rng) * columns**-0.5).to(torch.bfloat16)
+
+    return LatentMoEWeights(
+        gate=matrix(experts, hidden),
+        bias=torch.randn(experts, generator=rng) * 0.1,
+        latent_down=matrix(latent, hidden),
+        expert_weights=Experts(seed),
+        shared_gate_up=matrix(2 * shared, hidden),
+        shared_down=matrix(hidden, shared),
+        norm=(1 + torch.randn(latent, generator=rng) * 0.1).to(torch.bfloat16),
+        latent_up=matrix(hidden, latent),
+    )
+
+
+def share(weights: LatentMoEWeights, seed: int, rank: int) -> LatentMoEWeights:
+    """What `rank` computes its partial sums with: experts of its own, its columns of the shared expert."""
+    own = slice(rank * K3_TP8.shared_inter, (rank + 1) * K3_TP8.shared_inter)
+    gate, up = weights.shared_gate_up.chunk(2)
+    return replace(
+        weights,
+        expert_weights=Experts(seed + rank),
+        shared_gate_up=torch.cat([gate[own], up[own]]),
+        shared_down=weights.shared_down[:, own],
+    )
+
+
+@torch.no_grad()
+def fill(moe: Any, weights: LatentMoEWeights, experts: Experts) -> None:
+    """Hand a KimiMoE its weights as a checkpoint has them: `weights` whole, by vLLM's loaders, and a rank's experts."""
     layer = moe.experts.routed_experts
+    parameters = (layer.w13_weight, layer.w13_weight_scale, layer.w2_weight, layer.w2_weight_scale)
     for e in range(K3_TP8.experts):
-        parameters = (layer.w13_weight, layer.w13_weight_scale, layer.w2_weight, layer.w2_weight_scale)
         for parameter, value in zip(parameters, experts.packed(e), strict=True):
             parameter.data[e] = value
-    for name, parameter in moe.named_parameters():
-        if "routed_experts" in name:
-            continue
-        spread = 0.1 if parameter.dim() == 1 else parameter.shape[-1] ** -0.5
-        parameter.data.copy_(torch.randn(parameter.shape, generator=rng) * spread)
-        if "norm" in name:
-            parameter.data.add_(1.0)
+
+    def put(parameter: Any, value: torch.Tensor, *shard: int) -> None:
+        parameter.weight_loader(parameter, value, *shard)
+
+    put(moe.gate.weight, weights.gate)
+    moe.gate.e_score_correction_bias.data.copy_(weights.bias)
+    put(moe.routed_expert_down_proj.weight, weights.latent_down)
+    put(moe.routed_expert_up_proj.weight, weights.latent_up)
+    moe.routed_expert_norm.weight.data.copy_(weights.norm)
+    for shard, half in enumerate(weights.shared_gate_up.chunk(2)):
+        put(moe.shared_experts.gate_up_proj.weight, half, shard)
+    put(moe.shared_experts.down_proj.weight, weights.shared_down)
+
+
+def post_process(moe: Any) -> None:
+    """What vLLM's loader does last; needs room for a second copy of the larger half of the experts."""
+    layer = moe.experts.routed_experts
     layer.quant_method.process_weights_after_loading(layer)
-    return LatentMoEWeights(
-        gate=moe.gate.weight.data,
-        bias=moe.gate.e_score_correction_bias.data,
-        latent_down=moe.routed_expert_down_proj.weight.data,
-        expert_weights=experts,
-        shared_gate_up=moe.shared_experts.gate_up_proj.weight.data,
-        shared_down=moe.shared_experts.down_proj.weight.data,
-        norm=moe.routed_expert_norm.weight.data,
-        latent_up=moe.routed_expert_up_proj.weight.data,
-    )
+
+
+def forward(moe: Any, vllm_config: Any, x: torch.Tensor) -> torch.Tensor:
+    """x bf16 [M, H] through a layer in a forward context, as the engine calls it."""
+    from vllm.forward_context import set_forward_context
+
+    with torch.no_grad(), set_forward_context(None, vllm_config):
+        return moe(x)
 
 
 class Layer:
@@ -135,11 +174,9 @@ class Layer:
         self.config = vllm_config
         self.moe = build(vllm_config)
         self.runner = self.moe.experts
-        self.weights = load(self.moe, seed)
+        self.weights = whole(seed)
+        fill(self.moe, self.weights, Experts(seed))
+        post_process(self.moe)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x bf16 [M, H] through the layer in a forward context, as the engine calls it."""
-        from vllm.forward_context import set_forward_context
-
-        with torch.no_grad(), set_forward_context(None, self.config):
-            return self.moe(x)
+        return forward(self.moe, self.config, x)

@@ -1,0 +1,109 @@
+"""Tensor parallelism over two processes: vLLM's sharded tail behind our experts, and ranks that do not agree.
+
+Each rank builds vLLM's KimiMoE at the shape of a TP8 rank, with experts of its own, and reduces over gloo. On rank 1
+the later layers meet another stage 1 of AITER, which its canary finds. vLLM's own path is vLLM's down to the operation
+`rocm_aiter_fused_moe`, which `cpu_ops` computes by the stand-in's stages.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vllm_k3moe.reference.block import latent_partials, latent_tail
+from vllm_k3moe.shapes import K3_TP8, NORM_EPS
+
+pytestmark = pytest.mark.on("gfx950")
+BF16 = 0.01  # as in test_forward.py
+RANK = Path(__file__).with_name("rank.py")
+LIMIT = 600  # seconds; two cores need about 120
+
+
+def tokens() -> torch.Tensor:
+    return torch.randn(3, K3_TP8.hidden, generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory) -> list[dict[str, Any]]:
+    """What each rank saw, by scenario."""
+    folder = tmp_path_factory.mktemp("ranks")
+    torch.save(tokens(), folder / "x.pt")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("K3MOE")}
+    environment |= {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "VLLM_ROCM_USE_AITER_MOE_SITUV2": "a16w4",
+        "K3MOE_CACHE": str(folder / "cache"),
+    }
+    logs = [folder / f"log{rank}" for rank in range(2)]
+    processes = []
+    for rank, log in enumerate(logs):
+        with log.open("w") as out:
+            command = [sys.executable, RANK, str(rank), folder]
+            processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
+    try:
+        codes = [process.wait(LIMIT) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert codes == [0, 0], "\n".join(log.read_text()[-4000:] for log in logs)
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def want() -> torch.Tensor:
+    """The oracle's layer: the ranks' partial sums added, then the tail."""
+    import layers
+    from rank import RANKS, SEED
+
+    whole = layers.whole(SEED, RANKS)
+    partials = [latent_partials(tokens(), layers.share(whole, SEED, rank), K3_TP8.topk) for rank in range(RANKS)]
+    latent, shared = (sum(parts) for parts in zip(*partials, strict=True))
+    return latent_tail(latent, shared, whole.norm, whole.latent_up, NORM_EPS)
+
+
+def assert_right(found: list[dict[str, Any]], want: torch.Tensor) -> None:
+    first, second = (one["out"] for one in found)
+    assert torch.equal(first, second)  # the same bits on both ranks
+    assert float((first.float() - want).norm() / want.norm()) < BF16
+
+
+def test_both_ranks_are_fused_and_right(ranks, want):
+    found = [rank["sound"] for rank in ranks]
+    for one in found:
+        assert (one["error"], one["class"]) == ("", "K3LatentMoERunner")
+        assert (one["reasons"], one["fused"], one["fallback"], one["sharded tail"]) == ([], 1, {}, True)
+    assert_right(found, want)
+
+
+def test_a_rank_left_out_would_be_noticed(want):
+    """The limit tells a sum over both ranks from one without the other's experts."""
+    import layers
+    from rank import RANKS, SEED
+
+    whole = layers.whole(SEED, RANKS)
+    latent, shared = latent_partials(tokens(), layers.share(whole, SEED, 0), K3_TP8.topk)
+    alone = latent_tail(latent, shared, whole.norm, whole.latent_up, NORM_EPS)
+    assert float((alone - want).norm() / want.norm()) > 10 * BF16
+
+
+def test_strict_raises_on_both_ranks(ranks):
+    """One that went on alone would wait for the other in a collective until its timeout."""
+    healthy, broken = (rank["strict"] for rank in ranks)
+    assert healthy["error"].startswith("InactiveError: k3moe inactive: another rank of this layer has a reason")
+    assert broken["error"].startswith("InactiveError: k3moe inactive: canary: expert 895 differs")
+    assert healthy["fused"] == broken["fused"] == 0
+
+
+def test_auto_falls_back_on_the_broken_rank_alone(ranks, want):
+    """Rank 1's stage 1 is still wrong, so the result shows that nothing of rank 1 came from it."""
+    found = [rank["auto"] for rank in ranks]
+    healthy, broken = found
+    assert (healthy["reasons"], healthy["fused"], healthy["fallback"]) == ([], 1, {})
+    [reason] = broken["reasons"]
+    assert reason.startswith("canary: expert 895 differs")
+    assert (broken["fused"], broken["fallback"]) == (0, {reason: 1})
+    assert_right(found, want)
