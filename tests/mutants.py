@@ -117,7 +117,7 @@ MUTANTS = (
            "test_front.py", "to_their_limit and 512 and none"),
     Mutant("a warp counts what another counted", COUNTS, "thread // LANES % SHARES * SHARE", "thread // LANES % SHARES * 0",
            "test_front.py", "to_their_limit and 63 and none"),
-    Mutant("a warp's count stops at its third plane", COUNTS, "if i & (i + 1) == 0:", "if (i & (i + 1) == 0) and i < 1:",
+    Mutant("a warp counts to seven", COUNTS, "total = total + (planes[j] ^ carry,)", "total = total + (planes[j] ^ (carry & 0),)",
            "test_front.py", "skewed and two"),
     Mutant("by token: a pair does not count itself", TOKEN, "tl.where(other < token, 1025, 1)", "tl.where(other < token, 1025, 0)",
            "test_front.py", "skewed and two"),
