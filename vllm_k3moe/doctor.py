@@ -54,7 +54,7 @@ def examine() -> dict[str, Any]:
         "versions": probe("versions", doctor_host.all_versions),
         "settings": probe("settings", doctor_host.settings, environ),
         "entry_point": probe("entry_point", doctor_host.entry_point, environ),
-        "conflicts": probe("conflicts", doctor_host.conflicts, environ),
+        "conflicts": None,
         "table": probe("table", doctor_host.tile_table),
         "cache": probe("cache", doctor_host.cache, environ),
         "locks": probe("locks", aiter_locks.locks, environ),
@@ -76,6 +76,7 @@ def examine() -> dict[str, Any]:
         doc["aiter"] = probe("aiter", doctor_vllm.aiter_missing)
     elif envs.read(environ).mode == envs.OFF:
         reasons.append("K3MOE=off")
+    doc["conflicts"] = probe("conflicts", doctor_host.conflicts, environ, doc["situ_mode"])
     reasons += _consequences(doc)
     status = 2 if failures or (doc["settings"] or {}).get("errors") else 1 if reasons else 0
     head = {"verdict": VERDICTS[status], "status": status, "reasons": list(dict.fromkeys(reasons))}

@@ -48,25 +48,29 @@ def entry_point(environ: Mapping[str, str]) -> dict[str, Any]:
     return {"registered": registered, "VLLM_PLUGINS": allowed, "reasons": reasons}
 
 
-def _situ_conflicts(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    asked = environ.get(SITU, "").lower()
-    mode = SITU_LEGACY.get(asked, asked)
+def _situ_conflicts(environ: Mapping[str, str], mode: str | None) -> list[tuple[str, str]]:
+    if mode is None:
+        asked = environ.get(SITU, "").lower()
+        mode = SITU_LEGACY.get(asked, asked)
     out = []
     for name in SITU_OF_AITER.values():
         wanted = "1" if name == SITU_OF_AITER.get(mode) else "0"
         if name in environ and environ[name] != wanted:
-            text = f"set by hand against {SITU}={asked or 'auto'} ({mode}); vLLM overwrites it: set {SITU} alone"
+            text = f"set by hand against vLLM's SiTU mode, {mode}; vLLM overwrites it: unset it and set {SITU} alone"
             out.append((name, text))
     return out
 
 
-def conflicts(environ: Mapping[str, str]) -> list[dict[str, str | None]]:
-    """Variables that work against us: {variable, value, text}. `value` is null where the fault is that it is unset."""
+def conflicts(environ: Mapping[str, str], mode: str | None = None) -> list[dict[str, str | None]]:
+    """Variables that work against us: {variable, value, text}. `value` is null where the fault is that it is unset.
+
+    `mode` is the SiTU mode by vLLM's own account; without vLLM (None) it is read as vLLM 0.31 and later read it.
+    """
 
     def is_true(name: str, default: str) -> bool:
         return environ.get(name, default).lower() in ("true", "1")  # as vLLM reads it
 
-    found = _situ_conflicts(environ)
+    found = _situ_conflicts(environ, mode)
     if not is_true("VLLM_ROCM_USE_AITER", "0"):
         found.append(("VLLM_ROCM_USE_AITER", "must be 1: without it vLLM runs these layers without AITER"))
     if not is_true("VLLM_ROCM_USE_AITER_MOE", "1"):
