@@ -7,13 +7,14 @@ import os
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "platform"), str(HERE), str(HERE.parent)]
 RANKS, SEED = 2, 11
+PATIENCE = timedelta(seconds=120)  # one rank's with the other
 
 
 def other_betas(*arguments: Any, situ_beta: float, situ_linear_beta: float, **named: Any) -> Any:
@@ -21,6 +22,19 @@ def other_betas(*arguments: Any, situ_beta: float, situ_linear_beta: float, **na
     from aiter import stages
 
     return stages.flydsl_moe_stage1(*arguments, situ_beta=situ_linear_beta, situ_linear_beta=situ_beta, **named)
+
+
+def nothing_to_compile(*_: Any) -> int:
+    """Warm-up of a layer after the first, which compiled everything and would run it all on the emulator again."""
+    return 0
+
+
+def meet() -> None:
+    """Wait for the other rank; one that is stuck in a collective of its own is an error, where a barrier hangs."""
+    import torch
+    from vllm.distributed import get_tp_group
+
+    torch.distributed.monitored_barrier(get_tp_group().cpu_group, PATIENCE)
 
 
 def start(rank: int, folder: Path) -> Any:
@@ -60,14 +74,13 @@ def start(rank: int, folder: Path) -> Any:
 def load(config: Any, rank: int) -> Any:
     """The layer, filled and post-processed; one rank after the other, since that needs the memory."""
     import layers
-    from vllm.distributed import get_tp_group
 
     moe = layers.build(config)
     layers.fill(moe, layers.whole(SEED, RANKS), layers.Experts(SEED + rank))
     for turn in range(RANKS):
         if turn == rank:
             layers.post_process(moe)
-        get_tp_group().barrier()
+        meet()
     return moe
 
 
@@ -109,21 +122,20 @@ def main(rank: int, folder: Path) -> None:
     config = start(rank, folder)
     import aiter
     import torch
-    from vllm.distributed import get_tp_group
 
     from vllm_k3moe import runner
 
-    x = torch.load(folder / "x.pt")
-    moe, found = load(config, rank), {}
+    x, found = torch.load(folder / "x.pt"), {}
+    os.environ["K3MOE"] = "strict"
+    moe = load(config, rank)
     found["sound"] = observe(moe, config, x)
-    nothing: Callable[..., int] = lambda *_: 0  # noqa: E731
-    runner.warm_up = nothing  # the first layer's has compiled everything
+    runner.warm_up = nothing_to_compile
     if rank == 1:
         aiter.DO["flydsl_moe_stage1"] = other_betas
     for mode in ("strict", "auto"):
         os.environ["K3MOE"] = mode
         found[mode] = observe(unprepared(moe, config), config, x)
-        get_tp_group().barrier()
+        meet()
     torch.save(found, folder / f"rank{rank}.pt")
     print("peak MiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 

@@ -35,17 +35,23 @@ def scale_address(rows: int, groups: int, gate_up: bool) -> np.ndarray:
     return ((lane // 16 * (groups // 8) + g // 8) * 4 + g % 4) * 64 + lane % 16 * 4 + g % 8 // 4 * 2 + pack
 
 
-def _scatter(plain: torch.Tensor, address: np.ndarray) -> torch.Tensor:
-    """uint8 [E, rows, columns] -> uint8 of the same shape, each expert's bytes at their addresses."""
-    source = torch.empty(address.size, dtype=torch.int64)
-    source[torch.from_numpy(address.ravel())] = torch.arange(address.size)
-    return plain.flatten(1)[:, source].view(plain.shape)
+def _scatter(plain: torch.Tensor, address: np.ndarray, run: int = 1) -> torch.Tensor:
+    """uint8 [E, rows, columns] -> uint8 of the same shape, each expert's bytes at their addresses.
+
+    `run`: so many bytes in a row stay together, and are moved together, since there are 2 GB of them.
+    """
+    runs = address.reshape(-1, run)
+    first = runs[:, 0] // run
+    assert (runs == first[:, None] * run + np.arange(run)).all()
+    source = torch.empty(len(first), dtype=torch.int64)
+    source[torch.from_numpy(first)] = torch.arange(len(first))
+    return plain.reshape(len(plain), -1, run).index_select(1, source).view(plain.shape)
 
 
 def shuffle_weight_a16w4(src: torch.Tensor, NLane: int, gate_up: bool) -> torch.Tensor:
     assert NLane == 16
     plain = src.view(torch.uint8)
-    out = _scatter(plain, weight_address(plain.shape[1], plain.shape[2], gate_up)).view(src.dtype)
+    out = _scatter(plain, weight_address(plain.shape[1], plain.shape[2], gate_up), run=16).view(src.dtype)
     out.is_shuffled = True  # type: ignore[attr-defined]  # AITER hangs it on the tensor
     return out
 
