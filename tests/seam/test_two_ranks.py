@@ -24,7 +24,9 @@ LIMIT = 400  # seconds; two idle cores need about 60
 
 
 def tokens() -> torch.Tensor:
-    return torch.randn(3, K3_TP8.hidden, generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
+    from rank import TOKENS
+
+    return torch.randn(TOKENS, K3_TP8.hidden, generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
 
 
 def ended(process: subprocess.Popen) -> int:
@@ -103,7 +105,8 @@ def test_both_ranks_are_fused_and_right(ranks, want):
 
 def test_a_rank_left_out_would_be_noticed(whole, partials, want):
     """The limit tells a sum over both ranks from one without the other's experts."""
-    alone = latent_tail(*partials[0], whole.norm, whole.latent_up, NORM_EPS)
+    latent, shared = partials[0]
+    alone = latent_tail(latent, shared, whole.norm, whole.latent_up, NORM_EPS)
     assert float((alone - want).norm() / want.norm()) > 10 * BF16
 
 
