@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from vllm_k3moe import aiter_locks, doctor, doctor_host, doctor_text
+from vllm_k3moe.gates import MODE_VARIABLES, MODES
 
 pytestmark = pytest.mark.host
 ROOT = Path(__file__).parents[1]
 KEYS = {
     "verdict", "status", "reasons", "unknown", "failures", "versions", "settings", "entry_point", "conflicts", "table",
-    "cache", "locks", "platform", "compute_units", "situ_mode", "aiter",
+    "cache", "locks", "platform", "compute_units", "situ_mode", "situ_variable", "aiter",
 }  # fmt: skip
 AITER_UNSET = "VLLM_ROCM_USE_AITER is not set: must be 1: without it vLLM runs these layers without AITER"
 
@@ -63,7 +64,7 @@ def test_with_nothing_installed(examine):
     missing = [f"{name} is not installed" for name in ("vllm", "torch", "triton", "aiter")]
     assert doc["reasons"][:4] == missing and doc["reasons"][-1] == AITER_UNSET
     assert doc["versions"]["torch"] == "-" and doc["versions"]["python"].startswith("3.")
-    assert [doc[key] for key in ("platform", "compute_units", "situ_mode", "aiter")] == [None] * 4
+    assert [doc[key] for key in ("platform", "compute_units", "situ_mode", "situ_variable", "aiter")] == [None] * 5
     assert "when a model is built" in doc["unknown"]
 
 
@@ -75,7 +76,7 @@ def test_broken_libraries_are_named_and_the_rest_goes_on(examine, tmp_path):
     package(tmp_path, "aiter", "")
     status, doc = examine(VLLM_ROCM_USE_AITER="1")
     assert (status, doc["verdict"], doc["reasons"]) == (2, "broken", [])
-    assert set(doc["failures"]) == {"platform", "compute_units", "decision", "situ_mode", "aiter"}
+    assert set(doc["failures"]) == {"platform", "compute_units", "decision", "situ_mode", "situ_variable", "aiter"}
     for error in doc["failures"].values():
         assert error == "ImportError: libtorch_hip.so: no such file"
     assert len(doc["table"]["rows"]) == 15 and doc["table"]["rows"][2]["first"] == 3
@@ -141,11 +142,6 @@ def test_off_is_a_reason(examine):
         ({"VLLM_ROCM_USE_AITER": "true"}, []),
         ({"VLLM_ROCM_USE_AITER": "0"}, ["VLLM_ROCM_USE_AITER"]),
         ({"VLLM_ROCM_USE_AITER_MOE": "0"}, ["VLLM_ROCM_USE_AITER_MOE"]),
-        ({"AITER_SITUV2_A4W4": "1"}, []),
-        ({"AITER_SITUV2_A8W4": "1"}, ["AITER_SITUV2_A8W4"]),
-        ({"AITER_SITUV2_A8W4": "1", "VLLM_ROCM_USE_AITER_MOE_SITUV2": "A8W4"}, []),
-        ({"AITER_SITUV2_A4W4": "1", "VLLM_ROCM_USE_AITER_MOE_SITUV2": "0"}, ["AITER_SITUV2_A4W4"]),
-        ({"AITER_SITUV2_A4W4": "0"}, ["AITER_SITUV2_A4W4"]),
         ({"AITER_CONFIG_FMOE": "/x.csv"}, ["AITER_CONFIG_FMOE"]),
         ({"AITER_FLYDSL_STAGE2_FP8": "1"}, ["AITER_FLYDSL_STAGE2_FP8"]),
         ({"AITER_ONLINE_TUNE": "1"}, ["AITER_ONLINE_TUNE"]),
@@ -153,13 +149,37 @@ def test_off_is_a_reason(examine):
     ],
 )
 def test_conflicting_environment(variables, names):
-    found = doctor_host.conflicts({"VLLM_ROCM_USE_AITER": "1", **variables})
+    found = doctor_host.conflicts({"VLLM_ROCM_USE_AITER": "1", **variables}, None, None)
     assert [c["variable"] for c in found] == names
     assert [c["value"] for c in found] == [variables[name] for name in names]
 
 
+@pytest.mark.parametrize("read, unread", [MODE_VARIABLES, MODE_VARIABLES[::-1]])
+@pytest.mark.parametrize(
+    "mode, variables, names",
+    [
+        ("a4w4", {"AITER_SITUV2_A4W4": "1"}, []),
+        ("a4w4", {"AITER_SITUV2_A4W4": "0"}, ["AITER_SITUV2_A4W4"]),
+        ("a4w4", {"AITER_SITUV2_A8W4": "1"}, ["AITER_SITUV2_A8W4"]),
+        ("a8w4", {"AITER_SITUV2_A8W4": "1", "AITER_SITUV2_A4W4": "0"}, []),
+        ("a16w4", {"AITER_SITUV2_A8W4": "1", "AITER_SITUV2_A4W4": "1"}, ["AITER_SITUV2_A8W4", "AITER_SITUV2_A4W4"]),
+        ("unknown", {"AITER_SITUV2_A8W4": "1"}, []),
+        (None, {"AITER_SITUV2_A8W4": "1"}, []),
+    ],
+)
+def test_variables_against_the_mode_that_vllm_chose(mode, variables, names, read, unread):
+    environ = {"VLLM_ROCM_USE_AITER": "1", read: "1", **variables}
+    found = doctor_host.conflicts(environ, mode, read)
+    assert [c["variable"] for c in found] == names
+    for text in (str(c["text"]) for c in found):
+        assert f"vLLM's mode {mode}; vLLM " in text and f"set {read} alone" in text
+    if mode in MODES:
+        [first, *_] = doctor_host.conflicts({**environ, unread: "1"}, mode, read)
+        assert (first["variable"], first["text"]) == (unread, f"not read by this vLLM, which reads {read}")
+
+
 def test_which_conflicts_are_reasons():
-    found = doctor_host.conflicts({"AITER_FLYDSL_STAGE2_FP8": "1", "AITER_ONLINE_TUNE": "1"})
+    found = doctor_host.conflicts({"AITER_FLYDSL_STAGE2_FP8": "1", "AITER_ONLINE_TUNE": "1"}, None, None)
     assert doctor_host.conflict_reasons(found, "a16w4") == [AITER_UNSET]
     [_, fp8] = doctor_host.conflict_reasons(found, "a8w4")
     assert fp8.startswith("AITER_FLYDSL_STAGE2_FP8 is '1': changes stage 2's arguments")

@@ -6,7 +6,8 @@
     reasons[]          why it would be inactive, all of them
     unknown            what cannot be said before a model is built
     failures           {probe: error} of each probe that raised
-    versions, settings, entry_point, conflicts[], table, cache, locks[], platform, compute_units, situ_mode, aiter
+    versions, settings, entry_point, conflicts[], table, cache, locks[], platform, compute_units, situ_mode,
+    situ_variable, aiter
                        what the functions of doctor_host.py, doctor_vllm.py and aiter_locks.py return
 
 What the probes and the libraries they load print goes to stderr.
@@ -61,6 +62,7 @@ def examine() -> dict[str, Any]:
         "platform": None,
         "compute_units": None,
         "situ_mode": None,
+        "situ_variable": None,
         "aiter": None,
     }
     point, absent = doc["entry_point"], probe("packages", doctor_host.not_installed) or []
@@ -73,10 +75,11 @@ def examine() -> dict[str, Any]:
         doc["compute_units"] = probe("compute_units", doctor_vllm.compute_units)
         reasons += probe("decision", doctor_vllm.decision, settings, loadable) or []
         doc["situ_mode"] = probe("situ_mode", doctor_vllm.situ_mode)
+        doc["situ_variable"] = probe("situ_variable", doctor_vllm.situ_variable)
         doc["aiter"] = probe("aiter", doctor_vllm.aiter_missing)
     elif envs.read(environ).mode == envs.OFF:
         reasons.append("K3MOE=off")
-    doc["conflicts"] = probe("conflicts", doctor_host.conflicts, environ, doc["situ_mode"])
+    doc["conflicts"] = probe("conflicts", doctor_host.conflicts, environ, doc["situ_mode"], doc["situ_variable"])
     reasons += _consequences(doc)
     status = 2 if failures or (doc["settings"] or {}).get("errors") else 1 if reasons else 0
     head = {"verdict": VERDICTS[status], "status": status, "reasons": list(dict.fromkeys(reasons))}

@@ -13,13 +13,12 @@ from typing import Any
 
 from . import __version__, envs, tables
 from .cache import FLYDSL_CACHE, PARTS, distrust
+from .gates import MODE_VARIABLES, MODES
 from .shapes import K3_TP8
 from .versions import versions
 
 GROUP, NAME, VALUE = "vllm.general_plugins", "k3moe", "vllm_k3moe:register"  # as in pyproject.toml
-SITU = "VLLM_ROCM_USE_AITER_MOE_SITUV2"
 SITU_OF_AITER = {"a8w4": "AITER_SITUV2_A8W4", "a4w4": "AITER_SITUV2_A4W4"}  # vLLM sets one of them, or neither
-SITU_LEGACY = {"": "a4w4", "auto": "a4w4", "1": "a4w4", "0": "a16w4"}
 NEEDED = ("vllm", "torch", "triton", "aiter")
 
 
@@ -48,29 +47,28 @@ def entry_point(environ: Mapping[str, str]) -> dict[str, Any]:
     return {"registered": registered, "VLLM_PLUGINS": allowed, "reasons": reasons}
 
 
-def _situ_conflicts(environ: Mapping[str, str], mode: str | None) -> list[tuple[str, str]]:
-    if mode is None:
-        asked = environ.get(SITU, "").lower()
-        mode = SITU_LEGACY.get(asked, asked)
-    out = []
-    for name in SITU_OF_AITER.values():
-        wanted = "1" if name == SITU_OF_AITER.get(mode) else "0"
-        if name in environ and environ[name] != wanted:
-            text = f"set by hand against vLLM's SiTU mode, {mode}; vLLM overwrites it: unset it and set {SITU} alone"
-            out.append((name, text))
+def _situ_conflicts(environ: Mapping[str, str], mode: str | None, variable: str | None) -> list[tuple[str, str]]:
+    if mode not in MODES or variable is None:
+        return []
+    others = (name for name in MODE_VARIABLES if name != variable and name in environ)
+    out = [(name, f"not read by this vLLM, which reads {variable}") for name in others]
+    follows = "overwrites it" if variable == MODE_VARIABLES[0] else "leaves it, and AITER follows it on vLLM's own path"
+    for of, name in SITU_OF_AITER.items():
+        if name in environ and environ[name] != ("1" if of == mode else "0"):
+            out.append((name, f"set by hand against vLLM's mode {mode}; vLLM {follows}: set {variable} alone"))
     return out
 
 
-def conflicts(environ: Mapping[str, str], mode: str | None = None) -> list[dict[str, str | None]]:
+def conflicts(environ: Mapping[str, str], mode: str | None, variable: str | None) -> list[dict[str, str | None]]:
     """Variables that work against us: {variable, value, text}. `value` is null where the fault is that it is unset.
 
-    `mode` is the SiTU mode by vLLM's own account; without vLLM (None) it is read as vLLM 0.31 and later read it.
+    `mode` is vLLM's SiTU mode and `variable` the one it took it from, as report.py asks them; None: nobody to ask.
     """
 
     def is_true(name: str, default: str) -> bool:
         return environ.get(name, default).lower() in ("true", "1")  # as vLLM reads it
 
-    found = _situ_conflicts(environ, mode)
+    found = _situ_conflicts(environ, mode, variable)
     if not is_true("VLLM_ROCM_USE_AITER", "0"):
         found.append(("VLLM_ROCM_USE_AITER", "must be 1: without it vLLM runs these layers without AITER"))
     if not is_true("VLLM_ROCM_USE_AITER_MOE", "1"):

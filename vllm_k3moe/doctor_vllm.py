@@ -44,6 +44,12 @@ def situ_mode() -> str:
     return report.situ_mode()
 
 
+def situ_variable() -> str | None:
+    from . import report
+
+    return report.situ_variable()
+
+
 def aiter_missing() -> dict[str, list[str]]:
     """By mode, what AITER lacks of what we call."""
     from .experts import aiter_contract

@@ -15,6 +15,8 @@ from .shapes import K3_TP8, ROUTED_SCALING, SITU_BETA, SITU_LINEAR_BETA, MoEShap
 SHAPES = (K3_TP8,)  # validated; S and H are the shared expert's and gate nothing here
 VLLM_VERSIONS = ("0.29", "0.30", "0.31", "0.32", "0.33")
 MODES = {"a16w4": "none", "a8w4": "mxfp8", "a4w4": "mxfp4"}  # vLLM's name: what quantises the rows
+# vLLM takes the mode from the first it knows: 0.29 and 0.30 know the second alone
+MODE_VARIABLES = ("VLLM_ROCM_USE_AITER_MOE_SITUV2", "VLLM_ROCM_USE_AITER_MOE_SITUV2_A8W4")
 COMPUTE_UNITS = 256  # a partitioned MI355X has fewer, and no tile table is for it
 _ABSENT = object()
 

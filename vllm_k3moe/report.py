@@ -47,6 +47,11 @@ def situ_mode() -> str:
     return "a8w4" if a8w4() else "a16w4"
 
 
+def situ_variable() -> str | None:
+    """The environment variable that this vLLM takes the mode from."""
+    return next((name for name in gates.MODE_VARIABLES if name in vllm_envs.environment_variables), None)
+
+
 def compute_units() -> int:
     from vllm.platforms import current_platform
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from vllm_k3moe.gates import MODE_VARIABLES
+
 pytestmark = pytest.mark.on("gfx950")
 # as `k3moe doctor --json`, on a CPU that torch takes for an MI355X
 CODE = """
@@ -24,7 +26,7 @@ def doctor(environment, tmp_path):
     """(exit status, document) with these variables, after this code."""
     environment.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     environment.setenv("AITER_JIT_DIR", str(tmp_path / "jit"))
-    for name in ("VLLM_PLUGINS", "VLLM_ROCM_USE_AITER_MOE_SITUV2", "AITER_SITUV2_A4W4", "AITER_SITUV2_A8W4"):
+    for name in ("VLLM_PLUGINS", *MODE_VARIABLES, "AITER_SITUV2_A4W4", "AITER_SITUV2_A8W4"):
         environment.delenv(name, raising=False)
 
     def run(before: str = "", **variables: str):
@@ -107,6 +109,16 @@ def test_set_by_hand_against_vllms_choice(doctor):
     status, doc = doctor(AITER_SITUV2_A8W4="1")
     assert (status, doc["situ_mode"]) == (0, "a4w4")
     assert [c["variable"] for c in doc["conflicts"]] == ["AITER_SITUV2_A8W4"]
+
+
+def test_the_mode_is_vllms_own_answer(doctor):
+    """Set by either name, so that every vLLM is in a8w4; the name it does not read is said to be without effect."""
+    status, doc = doctor(**dict(zip(MODE_VARIABLES, ("a8w4", "1"), strict=True)), AITER_SITUV2_A4W4="1")
+    assert (status, doc["situ_mode"]) == (0, "a8w4")
+    read = doc["situ_variable"]
+    [unread, by_hand] = doc["conflicts"]
+    assert {read, unread["variable"]} == set(MODE_VARIABLES) and unread["text"].endswith(f"which reads {read}")
+    assert by_hand["variable"] == "AITER_SITUV2_A4W4" and "against vLLM's mode a8w4" in by_hand["text"]
 
 
 @pytest.mark.slow
