@@ -267,10 +267,3 @@ def test_the_text(capfd, monkeypatch, tmp_path):
     assert out.startswith("k3moe would be inactive")
     assert "VLLM_PLUGINS='other' does not name k3moe" in out and "8193-16384" in out
     assert str(tmp_path / "[red]cache") in out
-
-
-def test_aiters_mode_set_as_vllm_says_is_no_conflict():
-    """vLLM 0.29 and 0.30 have another variable for their mode: vLLM is asked, where it is there."""
-    ours = {"VLLM_ROCM_USE_AITER": "1", "AITER_SITUV2_A8W4": "1"}
-    assert doctor_host.conflicts(ours, "a8w4") == []
-    assert [c["variable"] for c in doctor_host.conflicts(ours, "a16w4")] == ["AITER_SITUV2_A8W4"]
