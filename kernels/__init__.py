@@ -13,7 +13,7 @@
 | token_sort.py | the second of them: sorted rows, weights and scale bytes, a program per token or two |
 | block_counts.py | how many blocks each expert takes, counted from the tokens' masks |
 
-Start reading at `route_sort.py`. Imports point downwards: route_sort_mid.py -> token_sort.py -> block_counts.py ->
-moe_sort.py; route_sort.py, route_sort_mid.py -> front.py -> moe_sort.py, mx.py; topk.py -> bitonic.py; all -> checks.py.
-Nothing here imports vLLM, AITER or the host side of this package.
+Start reading at `route_sort.py`. Imports point one way: route_sort.py, route_sort_mid.py -> token_sort.py, front.py ->
+block_counts.py -> moe_sort.py, mx.py, topk.py -> bitonic.py, checks.py. Nothing here imports vLLM, AITER or the host
+side of this package.
 """

@@ -118,8 +118,8 @@ def best_experts(
 def weights_of(logits, offset, mask, scaling, SLOTS: tl.constexpr):
     """fp32 weights [n] of experts whose logits are at `offset` [n], each SLOTS places in a row those of one token.
 
-    Slots that `mask` leaves out count 0. The sum is a tree of one shape everywhere, so the bits are the same in every
-    kernel and for every M.
+    Slots that `mask` leaves out count 0, and the sum is a tree in which zeros past slot K change nothing, whatever
+    SLOTS is. So the bits are the same in every kernel and for every M.
     """
     x = tl.load(logits + offset, mask=mask, other=0.0).to(tl.float32)
     s = tl.where(mask & (x == x), sigmoid(x), 0.0)
