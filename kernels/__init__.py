@@ -3,13 +3,17 @@
 | file | one idea |
 |---|---|
 | checks.py | what a launcher demands of its arguments |
+| bitonic.py | the largest keys of each chunk of a tensor, without a barrier |
 | topk.py | logits to the K experts of a token |
 | mx.py | MXFP8 / MXFP4 rows, their e8m0 scales and where AITER wants each scale byte |
 | moe_sort.py | (ids, weights) to AITER's sorted layout, for any router |
-| route_sort.py | small M: route, sort, quantise and zero in one launch |
+| front.py | the buffers of a front, and the work in it that does not depend on routing |
+| route_sort.py | M = 1: route, sort, quantise and zero in one launch |
 | route_sort_mid.py | M up to 512: the same in two |
-| token_sort.py | the second of them for M up to 256: a program per token |
+| token_sort.py | the second of them: sorted rows, weights and scale bytes, a program per token or two |
+| block_counts.py | how many blocks each expert takes, counted from the tokens' masks |
 
-Start reading at `route_sort.py`. Imports point downwards: route_sort_mid.py -> route_sort.py, token_sort.py ->
-moe_sort.py, topk.py, mx.py -> checks.py; nothing here imports vLLM, AITER or the host side of this package.
+Start reading at `route_sort.py`. Imports point one way: route_sort.py, route_sort_mid.py -> token_sort.py, front.py ->
+block_counts.py -> moe_sort.py, mx.py, topk.py -> bitonic.py, checks.py. Nothing here imports vLLM, AITER or the host
+side of this package.
 """

@@ -1,4 +1,8 @@
-"""A bitonic network in which no exchange crosses warps: the largest keys of each chunk of a tensor."""
+"""A bitonic network in which no exchange crosses warps: the largest keys of each chunk of a tensor.
+
+Keys stand in a hypercube, a tensor of shape [2] * DIMS. Its axes are the bits of the register, then of the chunk, then
+of the lane, the highest bit of each first; a key's place in its chunk is its register + its lane * registers.
+"""
 
 import triton
 import triton.language as tl
@@ -12,13 +16,13 @@ def log2(n):
 
 @triton.constexpr_function
 def _axis(bit, dims, register_bits):
-    """Axis of a hypercube [registers.., chunks.., lanes..] that holds bit `bit` of a key's place in its chunk."""
+    """Axis of the hypercube that holds bit `bit` of a key's place in its chunk."""
     return register_bits - 1 - bit if bit < register_bits else dims - 1 - (bit - register_bits)
 
 
 @triton.jit
 def _upper(AXIS: tl.constexpr, DIMS: tl.constexpr):
-    """0 and 1 along AXIS, to broadcast over a hypercube."""
+    """0 and 1 along AXIS, to broadcast over the hypercube."""
     return tl.reshape(tl.arange(0, 2), [1] * AXIS + [2] + [1] * (DIMS - 1 - AXIS))
 
 
@@ -30,7 +34,7 @@ def _partner(key, AXIS: tl.constexpr):
 
 @triton.jit
 def _exchange(key, descending, AXIS: tl.constexpr, DIMS: tl.constexpr, IN_REGISTERS: tl.constexpr):
-    """Of each two keys along AXIS, which are never equal, the larger goes up, or down where `descending` is 1."""
+    """Of each two keys along AXIS, which are never equal, the larger goes to 1, or to 0 where `descending` is 1."""
     partner = _partner(key, AXIS)
     upper = _upper(AXIS, DIMS)
     if IN_REGISTERS:  # written so, both of a thread's keys come from one comparison
@@ -50,12 +54,13 @@ def _merge(key, descending, STAGE: tl.constexpr, DIMS: tl.constexpr, REGISTER_BI
 
 @triton.jit
 def best_of(key, DIMS: tl.constexpr, BITS: tl.constexpr, TOPK_BITS: tl.constexpr, REGISTER_BITS: tl.constexpr):
-    """The 2^TOPK_BITS largest keys of each chunk of 2^BITS, in a hypercube [2] * DIMS of (registers, chunks, lanes).
+    """The 2^TOPK_BITS largest keys of each chunk of 2^BITS, at every place that is the same modulo 2^TOPK_BITS.
 
     Triton deals lanes to the last axes of a tensor, then warps, then registers: in this order of axes a chunk is the
     registers and lanes of one warp, and no exchange crosses warps. (`tl.topk` has the chunk's bits in one run, so
-    that half of them fall on warps.) Runs of 2^TOPK_BITS keys are sorted, in turn up and down; the larger of two such
-    neighbours, place by place, are the best of both and a bitonic run again. Both keep it: no axis goes.
+    that some of them fall on warps.) Runs of 2^TOPK_BITS keys are sorted, in turn up and down; the larger of two such
+    neighbours, place by place, are the best of both and a bitonic run again. Both neighbours keep it, so that the
+    tensor keeps its shape and its lanes.
     """
     for stage in tl.static_range(1, TOPK_BITS + 1):
         key = _merge(key, _upper(_axis(stage, DIMS, REGISTER_BITS), DIMS), stage, DIMS, REGISTER_BITS)

@@ -1,10 +1,11 @@
 """How many blocks each expert takes, from the tokens' masks: counts in bit planes, 32 experts a word.
 
-Plane i holds bit i of each count. An expert of c pairs takes the number in the planes from log2(BLOCK) on, and one
-block more if a lower plane has its bit. Where M <= BLOCK no expert takes two, and the OR of all masks says it all.
+Plane i holds bit i of each count. An expert takes as many blocks as the planes from log2(BLOCK) on say, and one more if
+a lower plane has its bit.
 
-Up to ALONE tokens every warp reads all masks, so that no warp waits for another; of more each adds up its share, and
-one reduction through LDS adds up the warps' planes.
+Up to ALONE tokens every warp reads all masks, so that no warp waits for another, and where they fit one block the OR of
+the masks is the count of blocks. Of more tokens each warp adds up its share, and one reduction through LDS adds up the
+warps' planes.
 """
 
 # ruff: noqa: RUF005  tuples grow by +, which is how Triton can grow them
@@ -16,12 +17,12 @@ import triton.language as tl
 from .bitonic import log2
 from .moe_sort import _WORDS
 
-ALONE = tl.constexpr(32)
+ALONE = tl.constexpr(32)  # tokens
 
 
 @triton.jit
 def _population(word):
-    """Bits set in each int32; LLVM knows this for what it is."""
+    """Bits set in each int32; LLVM makes one instruction of it."""
     x = word.to(tl.uint32, bitcast=True)
     x = x - ((x >> 1) & 0x55555555)
     x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
@@ -97,9 +98,9 @@ def any_token(masks, num_tokens, TOKENS: tl.constexpr, WARPS: tl.constexpr, LANE
 def count_blocks(
     masks, num_tokens, BLOCK: tl.constexpr, TOKENS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr
 ):
-    """(int32 [WARPS * LANES], ..): an expert's blocks are 1 if its bit is set in the first + 2^i for each (1+i)-th.
+    """int32 [WARPS * LANES] each: bit e of counts[0] is worth one block to expert e, of counts[i] 2^(i-1) more.
 
-    Lane l holds the experts of mask word l % 32; all warps the same.
+    Lane l holds the experts of mask word l % 32; all warps the same. M is TOKENS at most.
     """
     thread = tl.arange(0, WARPS * LANES)
     HALVES: tl.constexpr = LANES // _WORDS
@@ -108,6 +109,7 @@ def count_blocks(
     first, word = thread // LANES % SHARES * SHARE + thread % LANES // _WORDS, thread % _WORDS
     zero = tl.zeros_like(word)
     planes = (zero, zero)
+    # four masks a time: two full adders bring them into the planes of ones and twos, and one carry goes up from there
     for i in tl.static_range(SHARE // HALVES // 4):
         a = _load_masks(masks, first + i * 4 * HALVES, word, num_tokens)
         b = _load_masks(masks, first + (i * 4 + 1) * HALVES, word, num_tokens)
@@ -120,7 +122,7 @@ def count_blocks(
         for j in tl.static_range(2, len(planes)):
             total = total + (planes[j] ^ carry,)
             carry = planes[j] & carry
-        if i & (i + 1) == 0:
+        if i & (i + 1) == 0:  # 4, 8, 16, .. masks counted: the first count that needs another plane
             total = total + (carry,)
         planes = total
     if HALVES == 2:
@@ -141,7 +143,10 @@ def count_blocks(
 
 @triton.jit
 def blocks_of(counts, chosen):
-    """int32 [n, WARPS * LANES]: blocks of each lane's experts whose bits are set in `chosen`, of that shape."""
+    """int32 [n, WARPS * LANES]: the blocks of each lane's experts whose bits are set in `chosen`, of that shape.
+
+    `counts` is what `count_blocks` returns, or `any_token` where no expert has two.
+    """
     blocks = _population(counts[0][None, :] & chosen)
     for i in tl.static_range(1, len(counts)):
         blocks += _population(counts[i][None, :] & chosen) << (i - 1)

@@ -16,22 +16,19 @@ def slice_groups(num_tokens: int) -> int:
 
 
 class Front(NamedTuple):
-    """What the expert GEMMs take. `rows` and `scales` are None in mode none, where stage 1 reads x itself."""
+    """What a front writes. `rows` and both scales are None in mode none, where stage 1 reads x itself."""
 
     ids: torch.Tensor  # int32 [M, K]
     weights: torch.Tensor  # fp32 [M, K]
     sorted: Sorted
-    masks: torch.Tensor  # int32 [M, 32],
-    columns: torch.Tensor  # int32 [32, M], the same across, and
-    row_scales: torch.Tensor | None  # uint8 [M, L/32]: what the first of two launches hands the second
+    # what the first of two launches hands the second
+    masks: torch.Tensor  # int32 [M, 32]: `moe_sort.py`
+    columns: torch.Tensor  # int32 [32, M]: masks, transposed
+    row_scales: torch.Tensor | None  # e8m0 uint8 [M, L/32]
+    # what the GEMMs take beside `sorted`
     rows: torch.Tensor | None  # uint8 [M, L] (e4m3fn) or [M, L/2] (e2m1 pairs)
     scales: torch.Tensor | None  # e8m0 uint8 [ceil32(sorted rows), ceil8(L/32)], bytes at `mx.scale_offset`
     zeroed: torch.Tensor | None  # [M, L], what stage 2 accumulates into
-
-
-def row_stride(x: torch.Tensor) -> int:
-    """Of one row torch may call the stride anything, and each divisibility of it would compile a kernel of its own."""
-    return x.stride(0) if len(x) > 1 else x.shape[1]
 
 
 @triton.jit

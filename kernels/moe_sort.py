@@ -1,12 +1,12 @@
 """The sort: (ids, weights) of any router to AITER's expert-blocked layout. Knows nothing of K3.
 
-in   ids int32 [M, K], the ids of a row distinct and in [0, E); weights fp32 [M, K]; masks int32 [M, 32], bit e % 32 of
-     word e / 32 set where the token chose expert e
+in   ids int32 [M, K], the ids of a row distinct and in [0, E); weights fp32 [M, K]
 out  sorted_ids int32 `slot << 24 | token`, padding `K << 24 | M`; sorted_weights fp32, padding 0; sorted_expert_ids
      int32, one per block of BLOCK rows; num_valid_ids int32 [rows in use, M]. Nothing past the rows in use is written.
 
 Two launches. The front of a layer does not sort by these (`token_sort.py`), but whoever has ids and weights can.
-  1. `_expert_masks`, a program per token.
+  1. `_expert_masks`, a program per token: masks int32 [M, 32], bit e % 32 of word e / 32 set where the token chose
+     expert e.
   2. `_sort`, a program per 8 experts. Each counts all experts of all tokens by itself, which gives the block
      its first expert starts at, then walks the tokens once to place its own experts' pairs.
 No program hands anything to another and nothing is accumulated in memory: no atomics, no scratch to keep zero, no
@@ -33,7 +33,6 @@ WORDS = 32  # mask words of a token
 _WORDS = tl.constexpr(WORDS)
 # tokens up to, tokens visited at a time, warps; 128 at a time spill on gfx950 with fewer warps
 _TILES = ((32, 32, 4), (128, 64, 8), (checks.MAX_TOKENS, 128, 16))
-FIRST_TOKENS = (1, *(limit + 1 for limit, _, _ in _TILES[:-1]))  # from one to the next nothing new is compiled
 _EXPERTS = tl.constexpr(8)  # experts per program: one byte of a mask word
 
 
@@ -73,19 +72,13 @@ def _or(a, b):
 
 
 @triton.jit
-def store_mask(masks, token, ids, live, NUM_EXPERTS: tl.constexpr):
-    """Write the mask of one token from ids [n], those that `live` says are its own and that are experts."""
-    word = tl.arange(0, _WORDS)[:, None]
-    own = (live & (ids >= 0) & (ids < NUM_EXPERTS))[None, :] & ((ids >> 5)[None, :] == word)
-    bits = tl.reduce(tl.where(own, 1 << (ids & 31)[None, :], 0), 1, _or)
-    tl.store(masks + token.to(tl.int64) * _WORDS + tl.arange(0, _WORDS), bits)
-
-
-@triton.jit
 def _expert_masks(ids, masks, NUM_EXPERTS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr):
     token, slot = tl.program_id(0), tl.arange(0, TOPK_PADDED)
-    id = tl.load(ids + token * TOPK + slot, mask=slot < TOPK, other=0)
-    store_mask(masks, token, id, slot < TOPK, NUM_EXPERTS)
+    id = tl.load(ids + token * TOPK + slot, mask=slot < TOPK, other=-1)
+    word = tl.arange(0, _WORDS)
+    own = ((id >= 0) & (id < NUM_EXPERTS))[None, :] & ((id >> 5)[None, :] == word[:, None])
+    bits = tl.reduce(tl.where(own, 1 << (id & 31)[None, :], 0), 1, _or)
+    tl.store(masks + token.to(tl.int64) * _WORDS + word, bits)
 
 
 @triton.jit

@@ -7,7 +7,7 @@ Grid
   programs 1 ..   one per slice of 512 columns: quantise the slice, write its scale bytes, zero the slice of the output
 The K pairs of one token are on K experts and open K blocks in turn, so that where its scale bytes go does not depend on
 the routing: no program needs another's result, and no hand-over between workgroups costs `buffer_wbl2` and
-`buffer_inv` on gfx950. From two tokens on, two launches are faster on an H200 (`plan.py`).
+`buffer_inv` on gfx950. From two tokens on it does depend, and two launches serve (`route_sort_mid.py`).
 
 in   logits fp32|bf16 [1, E], bias fp32|bf16 [E]; x bf16 [1, L]
 out  ids, weights [1, K]; Sorted; rows uint8 and scales uint8 (`mx.py`); zeroed [1, L]. Scale bytes of padding rows are
@@ -27,7 +27,10 @@ def _sort_pairs(
     ids, id, weight, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids,
     TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Sort pairs, of which thread t holds t % TOPK_PADDED: each opens the block after those of lower ids."""
+    """Sort the pairs: each opens the block after those of lower ids.
+
+    ids are those of all slots, in every thread; id and weight in thread t those of slot t % TOPK_PADDED.
+    """
     thread = tl.arange(0, id.shape[0])
     slot = thread % TOPK_PADDED
     live = slot < TOPK

@@ -1,7 +1,7 @@
-"""M up to 512: route, sort, quantise and zero the output buffer in two launches.
+"""M up to 512: route, quantise and zero the output buffer in one launch, sort in a second.
 
 Grid of launch 1
-  programs 0 .. M-1   route one token each; write its ids and the mask of its experts
+  programs 0 .. M-1   route one token each; write its ids and, along and across, the mask of its experts
   programs M ..       one slice of one token: quantise it, plain scales beside the rows; zero the output
 Launch 2 is the sort by token (`token_sort.py`): weights, sorted rows, and each sorted row's scale bytes.
 
@@ -14,7 +14,7 @@ in, out: as route_sort.py.
 import triton
 import triton.language as tl
 
-from .front import Front, prepare_slice, row_stride, slice_groups
+from .front import Front, prepare_slice, slice_groups
 from .mx import GROUP
 from .token_sort import sort_by_token
 from .topk import best_experts, padded_experts, padded_topk, store_best, warp_size
@@ -41,7 +41,7 @@ def route_sort_mid(logits, bias, x, out: Front, *, block: int, mode: str, scalin
     groups = slice_groups(m)
     slices = triton.cdiv(width // GROUP, groups) if out.rows is not None or out.zeroed is not None else 0
     _route_quantise[(m + m * slices,)](
-        logits, logits.stride(0), bias, x, row_stride(x), m,
+        logits, logits.stride(0), bias, x, x.stride(0), m,
         out.ids, out.masks, out.columns, out.rows, out.row_scales, out.zeroed,
         NUM_EXPERTS=e, COLUMNS=padded_experts(e), TOPK=k, TOPK_PADDED=padded_topk(k),
         MODE=mode, WIDTH=width, GROUPS=groups, LANES=warp_size(), num_warps=4,

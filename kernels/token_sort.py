@@ -1,27 +1,30 @@
 """The sort by token: the second of two launches, whose programs find the rows of their own tokens' pairs by themselves.
 
-Replaces `moe_sort._sort` with its scale scatter, of which each of 112 programs walks all tokens, and the last step of
-the router, the weights: their loads and arithmetic fit beside the counting here, where launch 1 would wait for them.
+Replaces a sort by expert (as `moe_sort._sort`, in which each of 112 programs walks all tokens), the scatter of scale
+bytes to sorted rows, and the last step of the router, the weights: their loads and arithmetic fit beside the counting
+here, where launch 1 would wait for them.
 
 Grid
   program p   EACH tokens: their weights; the sorted rows of their pairs: ids, weights, a copy of the token's scales to
-              each; and for each expert that no earlier token chose the experts of its blocks and the padding rows
+              each; and for each expert that no earlier token chose, the expert ids of its blocks and the padding rows
               behind its pairs
   program 0   also num_valid_ids
 
 in   logits fp32|bf16 [M, E]; ids [M, K]; masks [M, 32] (`moe_sort.py`) and the same across, columns [32, M];
      row_scales [M, L/32], plain, or None
-out  weights [M, K]; Sorted and scales, bit for bit what `moe_sort` and its `_scatter_rows` write, and no byte more
+out  weights [M, K]; Sorted, bit for bit what `moe_sort` makes of these; scales at `mx.scale_offset` of each pair's row.
+     No byte more is written, so none of a padding row's scales.
 
 Of all masks a program needs no more than
   rank    earlier tokens whose mask has the expert's bit: its place among the expert's pairs
   count   all tokens whose mask has it
   block   blocks of the experts below (`block_counts.py`)
 No program waits for another's result and nothing is accumulated in memory. Pair k of a program belongs to warp
-k % WARPS from its rank to its last scale byte; up to 32 tokens no warp waits for another either.
+k % WARPS from its rank to its last scale byte; up to 32 tokens no warp waits for another either, but for program 0's
+num_valid_ids.
 
 Tried, of 2 to 512 tokens, us of this launch on an H200 (graph replay, MXFP8, block 32; an empty kernel takes 0.9)
-  by expert, each of 112 programs walks all tokens      4.4 to 6.6, 13.4 at 256     lost from 2 to 256; gone
+  by expert, each of 112 programs walks all tokens      4.4 to 6.6, 13.4 at 256     lost to 256
   every warp counts all tokens, at 128                  6.2, with a share each 4.7  kept the share above 32
   rank from the rows of the masks, at 256               7.7, from the columns 7.3   kept the columns
   two tokens a program, at 256 / at 512                 7.7 / 13.9                  kept at 512: four are 13.5 but spill
@@ -37,15 +40,15 @@ import torch
 import triton
 import triton.language as tl
 
+from . import checks
 from .block_counts import ALONE, any_token, blocks_of, count_blocks
 from .moe_sort import _WORDS, Sorted
 from .mx import scale_offset
 from .topk import padded_topk, warp_size, weights_of
 
 # tokens up to, warps, tokens of a program
-_BUCKETS = ((32, 4, 1), (128, 4, 1), (256, 8, 1), (512, 8, 2))
+_BUCKETS = ((32, 4, 1), (128, 4, 1), (256, 8, 1), (checks.MAX_TOKENS, 8, 2))
 FIRST_TOKENS = (1, *(limit + 1 for limit, _, _ in _BUCKETS[:-1]))  # from one to the next nothing new is compiled
-MAX_TOKENS = _BUCKETS[-1][0]
 
 
 @triton.jit
@@ -68,9 +71,10 @@ def _weigh(
     logits, row_stride, ids, weights, scaling, first_token, num_tokens,
     TOPK: tl.constexpr, PAIRS: tl.constexpr, EACH: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Weights of all pairs, in every warp, written by the first.
+    """The weights of all pairs of a program, computed by every warp and written by the first.
 
-    Returned to be summed over the lanes, fp32 [PAIRS / WARPS, WARPS * LANES]: those of each warp's own pairs.
+    Returned are those of each warp's own pairs, fp32 [PAIRS / WARPS, WARPS * LANES], to be summed over the lanes: one
+    lane holds the weight, the others 0.
     """
     REGISTERS: tl.constexpr = triton.cdiv(PAIRS, LANES)
     PER_WARP: tl.constexpr = PAIRS // WARPS
@@ -126,7 +130,7 @@ def _sort_by_token(
         blocks = (any_token(masks, num_tokens, TOKENS, WARPS, LANES),)
     else:
         blocks = count_blocks(masks, num_tokens, BLOCK, TOKENS, WARPS, LANES)
-    sums += blocks_of(blocks, chosen) << 20
+    sums += blocks_of(blocks, chosen) << 20  # three sums in one: rank < 512, count <= 512, block < 2048 (`max_blocks`)
     weight = tl.sum(tl.reshape(weight, (PER_WARP, WARPS, LANES)), axis=2, keep_dims=True)
     sums = tl.sum(tl.reshape(sums, (PER_WARP, WARPS, LANES)), axis=2, keep_dims=True)
     block, rank, count = sums >> 20, (sums >> 10) & 1023, sums & 1023
@@ -167,16 +171,11 @@ def _sort_by_token(
         tl.store(scales + tl.reshape(offset, (COPIES,)), tl.reshape(byte, (COPIES,)), mask=tl.reshape(mask, (COPIES,)))
 
 
-def serves(num_tokens: int) -> bool:
-    """Whether there is a specialisation for a batch of this size."""
-    return 1 <= num_tokens <= MAX_TOKENS
-
-
 def sort_by_token(
     logits: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, masks: torch.Tensor, columns: torch.Tensor,
     row_scales: torch.Tensor | None, out: Sorted, scales: torch.Tensor | None, block: int, scaling: float,
 ) -> None:  # fmt: skip
-    """Launch for a batch that `serves`. Checks nothing."""
+    """Launch for 1 to 512 tokens, into `weights`, `out` and `scales`. Checks nothing."""
     m, k = ids.shape
     tokens, warps, each = next(bucket for bucket in _BUCKETS if m <= bucket[0])
     _sort_by_token[(triton.cdiv(m, each),)](

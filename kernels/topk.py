@@ -9,9 +9,9 @@ The order is that of one 64-bit key, score above id, so that a tie goes to the l
 winners are told apart by key and an id can never come out twice. NaN ranks below -inf, padding columns below NaN.
 -0.0 needs no care: a sigmoid is never -0.0, so neither is sigmoid + bias.
 
-Top-k in two steps: the columns are cut into chunks of 256 and a bitonic network keeps the K best of each, unsorted;
-then each of these candidates counts the larger ones, and the count is its slot. A chunk lives in one warp, so the first
-step meets no barrier (`bitonic.py`) and the second one: the candidates go from the warps' registers to every lane.
+Top-k in two steps. The columns are cut into chunks of 256, a chunk to a warp, and a bitonic network keeps the K best of
+each, unsorted, without a barrier (`bitonic.py`). Then each of these candidates counts the larger ones, and the count is
+its slot; for that every warp is handed the candidates of all, which is one barrier.
 
 Tried, us with weights, one program a token, M = 1 to 128 on an H200 (an empty kernel takes 0.9)
   chunks in warps, ranks and mask through LDS by Triton's layouts   4.9  25 barriers
@@ -73,10 +73,10 @@ def _rank_key(score, expert, NUM_EXPERTS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _load_scores(logits, bias, offset, expert, mask):
-    """fp32 sigmoid of the logits (NaN stays NaN), and the same with the correction bias added."""
+    """fp32 sigmoid of the logits (NaN stays NaN) plus the correction bias."""
     x = tl.load(logits + offset, mask=mask, other=0.0).to(tl.float32)
     s = tl.where(x == x, sigmoid(x), x)
-    return s, s + tl.load(bias + expert, mask=mask, other=0.0).to(tl.float32)
+    return s + tl.load(bias + expert, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -86,9 +86,9 @@ def best_experts(
 ):  # fmt: skip
     """The best experts of one token: ids and slots, int32 [CHUNKS * WIDTH], a candidate to a lane.
 
-    COLUMNS is `padded_experts` of NUM_EXPERTS, TOPK_PADDED `padded_topk` of K, LANES the warp size. Each chunk's
-    candidates stand in the first TOPK_PADDED of WIDTH lanes, and again in all that follow. A candidate with slot < K
-    is the token's expert of that place in the order.
+    COLUMNS is `padded_experts` of NUM_EXPERTS, TOPK_PADDED `padded_topk` of K, LANES the warp size. Each chunk has
+    WIDTH lanes: its candidates stand in the first TOPK_PADDED, and copies of them in all that follow. A candidate with
+    slot < K is the token's expert of that place in the order; those beyond may be padding columns.
     """
     CHUNK: tl.constexpr = min(COLUMNS, _CHUNK)
     CHUNKS: tl.constexpr = COLUMNS // CHUNK
@@ -96,14 +96,15 @@ def best_experts(
     WIDTH: tl.constexpr = min(CHUNK, LANES)
     REGISTERS: tl.constexpr = CHUNK // WIDTH
 
-    expert = tl.arange(0, COLUMNS)  # by registers, then chunks, then lanes
-    _, score = _load_scores(logits, bias, token.to(tl.int64) * row_stride + expert, expert, expert < NUM_EXPERTS)
+    expert = tl.arange(0, COLUMNS)  # by registers, then chunks, then lanes: the axes of `best_of`
+    score = _load_scores(logits, bias, token.to(tl.int64) * row_stride + expert, expert, expert < NUM_EXPERTS)
     key = _rank_key(score, expert, NUM_EXPERTS, COLUMNS)
     if CHUNK > BEST:
         DIMS: tl.constexpr = log2(COLUMNS)
         key = best_of(tl.reshape(key, [2] * DIMS), DIMS, log2(CHUNK), log2(BEST), log2(REGISTERS))
 
-    # from the registers to the lanes, of which all that differ above the lowest log2(BEST) bits hold the same keys
+    # A key's place in its chunk is register + REGISTERS * lane, and places that differ by BEST now hold the same key.
+    # Each lane takes the one of its registers that makes every BEST lanes in a row hold all BEST keys.
     KEPT: tl.constexpr = min(REGISTERS, BEST)
     lane = tl.arange(0, CHUNKS * WIDTH)
     held = tl.arange(0, REGISTERS)[:, None] == (lane // (BEST // KEPT) % KEPT)[None, :]
@@ -117,8 +118,8 @@ def best_experts(
 def weights_of(logits, offset, mask, scaling, SLOTS: tl.constexpr):
     """fp32 weights [n] of experts whose logits are at `offset` [n], each SLOTS places in a row those of one token.
 
-    Slots that `mask` leaves out count 0. The sum is a tree of one shape everywhere, so the bits are the same in every
-    kernel and for every M.
+    Slots that `mask` leaves out count 0, and the sum is a tree in which zeros past slot K change nothing, whatever
+    SLOTS is. So the bits are the same in every kernel and for every M.
     """
     x = tl.load(logits + offset, mask=mask, other=0.0).to(tl.float32)
     s = tl.where(mask & (x == x), sigmoid(x), 0.0)

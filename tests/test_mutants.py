@@ -1,5 +1,6 @@
 """Break each kernel on purpose; some test must fail each time."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import pytest
 from mutants import MUTANTS
 
 ROOT = Path(__file__).parents[1]
-PYTEST = (sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "-p", "no:xdist", "--backend", "gfx950")
+PYTEST = (sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "--backend", "gfx950")
+BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # what a run starts with is most of its time, and plugins are some of it
 pytestmark = pytest.mark.on("gfx950")
 
 
@@ -35,7 +37,7 @@ def test_a_test_fails(mutant, copy):
     try:
         run = subprocess.run(
             [*PYTEST, f"tests/kernels/{mutant.tests}", "-k", mutant.select],
-            cwd=copy, capture_output=True, text=True, check=False,
+            cwd=copy, env=os.environ | BARE, capture_output=True, text=True, check=False,
         )  # fmt: skip
     finally:
         source.write_text(text)

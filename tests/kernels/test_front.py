@@ -85,16 +85,37 @@ def test_strides_alignment_and_bf16_logits(launch, device, rng):
 
 @pytest.mark.parametrize("launch", LAUNCH)
 @pytest.mark.parametrize("skew", ["same", "one hot"])
-def test_skewed_routing(launch, skew, device, rng):
-    """All tokens on the same experts, and one expert in every token among others."""
+@pytest.mark.tokens(interpreter=(17,), gfx950=(40,), gpu=(40,))
+def test_skewed_routing(launch, skew, m, device, rng):
+    """All tokens on the same experts, and one expert in every token among others; more than one block of them."""
     plan = RoutePlan(MoEShape(64, 64, 64, 4, 32, 32), "mxfp8", block=16)
-    m = limit(launch, 20)
+    m = limit(launch, m)
     x, logits, bias = inputs(m, plan.shape, rng, device)
     if skew == "same":
         logits = logits[:1].expand(m, -1).contiguous()
     else:
         bias[37] = 4.0
     check(run(launch, plan, x, logits, bias), plan, x, logits, bias)
+
+
+@pytest.mark.on("gfx950", "gpu")
+@pytest.mark.parametrize("m", [32, 257])
+def test_one_expert_of_all_tokens(m, device, rng):
+    """32: its count is the largest of its bucket. 257: of the programs with two tokens, the last has one."""
+    plan = RoutePlan(MoEShape(64, 64, 64, 4, 32, 32), "mxfp8", block=16)
+    x, logits, bias = inputs(m, plan.shape, rng, device)
+    bias[37] = 4.0
+    front = run("two", plan, x, logits, bias)
+    check(front, plan, x, logits, bias)
+    assert torch.equal(front.weights, topk(logits, bias, 4, plan.scaling)[1])
+
+
+@pytest.mark.on("gfx950", "gpu")
+def test_rows_wider_than_a_slice_of_many_tokens(device, rng):
+    """From 33 tokens on a slice is 4096 columns, more than a row of Kimi-K3's."""
+    plan = RoutePlan(MoEShape(64, 4128, 32, 1, 32, 32), "mxfp8", block=16)
+    args = inputs(33, plan.shape, rng, device)
+    check(run("two", plan, *args), plan, *args)
 
 
 @pytest.mark.parametrize("launch", LAUNCH)
@@ -121,11 +142,14 @@ def test_padding_tokens_change_nothing(garbage, device, rng):
         assert torch.equal(getattr(padded, name)[:3].view(torch.uint8), getattr(bare, name).view(torch.uint8)), name
 
 
-@pytest.mark.parametrize("launch", LAUNCH)
-def test_a_tokens_weights_do_not_depend_on_its_batch(launch, device, rng):
-    """Bit for bit: batches of any size, in one launch or two, and the router alone."""
-    plan = RoutePlan(MoEShape(64, 64, 48, 7, 32, 32), "none", block=16)
-    x, logits, bias = inputs(9, plan.shape, rng, device)
-    m = limit(launch, 9)
-    weights = run(launch, plan, x[-m:], logits[-m:], bias).weights
-    assert torch.equal(weights[-1], topk(logits, bias, 7, plan.scaling)[1][-1])
+@pytest.mark.tokens(interpreter=(2,), gfx950=(2, 129), gpu=(1, 2, 32, 33, 129, 257, 512))
+def test_a_tokens_weights_do_not_depend_on_its_batch(m, device, rng):
+    """Bit for bit: the router alone, two launches and one. K=3: of 129 tokens a program has more slots to add up."""
+    plan = RoutePlan(MoEShape(64, 64, 48, 3, 32, 32), "none", block=16, zero=False)
+    x, logits, bias = inputs(m, plan.shape, rng, device)
+    logits[0, :6] = torch.tensor([NAN, float("inf"), -float("inf"), -100.0, -87.0, 30.0])
+    _, weights = topk(logits, bias, 3, plan.scaling)
+    assert torch.equal(run("two", plan, x, logits, bias).weights, weights)
+    for token in (0, m - 1):
+        one = run("one", plan, x[token : token + 1], logits[token : token + 1], bias)
+        assert torch.equal(one.weights, weights[token : token + 1])

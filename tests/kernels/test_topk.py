@@ -34,13 +34,25 @@ def test_random_logits(m, order, device, rng):
     assert routing_faults(ids, weights, logits, bias) == []
 
 
-@pytest.mark.parametrize(
-    "e, k", [(1, 1), (2, 1), (3, 3), (8, 2), (127, 1), (60, 6), (128, 8), (256, 32), (257, 9), (1000, 5), (1024, 32)]
-)
+ROUTERS = (
+    (1, 1), (2, 1), (3, 3), (8, 2), (33, 32), (127, 1), (60, 6), (128, 8), (256, 32), (257, 9), (1000, 5), (1024, 32)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("e, k", ROUTERS)
 def test_any_router(e, k, device, rng):
     logits, bias = torch.randn(4, e, generator=rng), torch.randn(e, generator=rng) * 0.1
     ids, weights = run(logits, bias, k, device, scaling=2.5)
     assert routing_faults(ids, weights, logits, bias, 2.5) == []
+
+
+@pytest.mark.parametrize("e, k", ROUTERS)
+def test_ties_of_any_router(e, k, device, rng):
+    """Few different scores, all exact: ties across every border of lanes, registers and chunks; NaN and infinities."""
+    values = torch.tensor([0.0, -100.0, NAN, INF, -INF])
+    logits = torch.cat([values[torch.randint(0, 5, (2, e), generator=rng)], values[[0, 2]][:, None].expand(2, e)])
+    check_exact(logits, torch.zeros(e), k, device)
+    check_exact(logits[:1], torch.randint(-2, 2, (e,), generator=rng) / 16, k, device)
 
 
 def special_rows(rng: torch.Generator) -> dict[str, torch.Tensor]:
