@@ -93,6 +93,49 @@ def _weigh(
     return tl.sum(weight, axis=1)
 
 
+@triton.jit
+def _write_rows(
+    sorted_ids, sorted_weights, sorted_expert_ids, num_tokens, id, token, slot, live, weight, block, rank, count,
+    TOPK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each pair's row; of an expert's first pair also the expert ids of its blocks and their padding.
+
+    All [pairs, WARPS, LANES], but weight, block, rank and count [pairs, WARPS, 1].
+    """
+    LANES: tl.constexpr = id.shape[2]
+    SIZE: tl.constexpr = id.shape[0] * id.shape[1] * LANES
+    last = (count - 1) // BLOCK  # the expert's only block that has padding
+    for first in tl.static_range(0, BLOCK, LANES):
+        # one store for both: the pair takes its rank's lane, which is no padding's if the pair is the first
+        nth = first + tl.arange(0, LANES)[None, None, :]
+        own = nth == rank % BLOCK
+        padding = last * BLOCK + nth
+        place = block * BLOCK + tl.where(own, rank, padding)
+        mask = live & (nth < BLOCK) & (own | (rank == 0) & (padding >= count))
+        place, mask = tl.reshape(place, (SIZE,)), tl.reshape(mask, (SIZE,))
+        entry = tl.where(own, slot << 24 | token, TOPK << 24 | num_tokens)
+        tl.store(sorted_ids + place, tl.reshape(entry, (SIZE,)), mask=mask)
+        tl.store(sorted_weights + place, tl.reshape(tl.where(own, weight, 0.0), (SIZE,)), mask=mask)
+    nth = tl.arange(0, LANES)[None, None, :]
+    mask = tl.reshape(live & (rank == 0) & (nth <= last), (SIZE,))
+    tl.store(sorted_expert_ids + tl.reshape(block + nth, (SIZE,)), tl.reshape(id, (SIZE,)), mask=mask)
+
+
+@triton.jit
+def _scatter_scales(scales, byte, group, row, live, GROUPS: tl.constexpr, GROUPS_PADDED: tl.constexpr):
+    """A copy of each token's scale bytes to its pairs' rows; `byte` and `group` are [EACH, 1, PARTS, WARPS, LANES]."""
+    EACH: tl.constexpr = byte.shape[0]
+    PAIRS: tl.constexpr = live.shape[0] // EACH
+    SHAPE: tl.constexpr = (EACH, PAIRS, byte.shape[2], byte.shape[3], byte.shape[4])
+    SIZE: tl.constexpr = EACH * PAIRS * byte.shape[2] * byte.shape[3] * byte.shape[4]
+    row = tl.reshape(tl.broadcast_to(row, live.shape), (EACH, PAIRS, 1, byte.shape[3], byte.shape[4]))
+    live = tl.reshape(live, (EACH, PAIRS, 1, byte.shape[3], byte.shape[4]))
+    offset = tl.broadcast_to(scale_offset(row, group, GROUPS_PADDED), SHAPE)
+    mask = tl.broadcast_to(live & (group < GROUPS), SHAPE)
+    byte = tl.broadcast_to(byte, SHAPE)
+    tl.store(scales + tl.reshape(offset, (SIZE,)), tl.reshape(byte, (SIZE,)), mask=tl.reshape(mask, (SIZE,)))
+
+
 @triton.jit(
     do_not_specialize=["num_tokens", "row_stride"],
     do_not_specialize_on_alignment=["logits", "ids", "weights", "masks", "columns", "row_scales"],
@@ -139,36 +182,16 @@ def _sort_by_token(
         total = tl.sum(total, axis=1)  # all the same
         tl.store(num_valid_ids + total * 0, total * BLOCK)
         tl.store(num_valid_ids + 1, num_tokens)
-    last = (count - 1) // BLOCK  # the expert's only block that has padding
-    row = block * BLOCK + rank
     id, token = tl.reshape(id, (PER_WARP, WARPS, LANES)), tl.reshape(token, (PER_WARP, WARPS, LANES))
     slot, live = tl.reshape(slot, (PER_WARP, WARPS, LANES)), tl.reshape(live, (PER_WARP, WARPS, LANES))
-    for first in tl.static_range(0, BLOCK, LANES):
-        # one store for both: the pair takes its rank's lane, which is no padding's if the pair is the first
-        nth = first + tl.arange(0, LANES)[None, None, :]
-        own = nth == rank % BLOCK
-        padding = last * BLOCK + nth
-        place = block * BLOCK + tl.where(own, rank, padding)
-        mask = live & (nth < BLOCK) & (own | (rank == 0) & (padding >= count))
-        place, mask = tl.reshape(place, (PAIRS * LANES,)), tl.reshape(mask, (PAIRS * LANES,))
-        entry = tl.where(own, slot << 24 | token, TOPK << 24 | num_tokens)
-        tl.store(sorted_ids + place, tl.reshape(entry, (PAIRS * LANES,)), mask=mask)
-        tl.store(sorted_weights + place, tl.reshape(tl.where(own, weight, 0.0), (PAIRS * LANES,)), mask=mask)
-    nth = tl.arange(0, LANES)[None, None, :]
-    mask = tl.reshape(live & (rank == 0) & (nth <= last), (PAIRS * LANES,))
-    tl.store(sorted_expert_ids + tl.reshape(block + nth, (PAIRS * LANES,)), tl.reshape(id, (PAIRS * LANES,)), mask=mask)
-
+    _write_rows(
+        sorted_ids, sorted_weights, sorted_expert_ids, num_tokens, id, token, slot, live, weight, block, rank, count,
+        TOPK, BLOCK,
+    )  # fmt: skip
     if row_scales is not None:
-        SHAPE: tl.constexpr = (EACH, PER_WARP // EACH, PARTS, WARPS, LANES)
-        COPIES: tl.constexpr = PER_WARP * PARTS * WARPS * LANES
         group = tl.reshape(group, (EACH, 1, PARTS, WARPS, LANES))
-        row = tl.broadcast_to(row, (PER_WARP, WARPS, LANES))
-        row = tl.reshape(row, (EACH, PER_WARP // EACH, 1, WARPS, LANES))
-        offset = tl.broadcast_to(scale_offset(row, group, GROUPS_PADDED), SHAPE)
-        live = tl.reshape(live, (EACH, PER_WARP // EACH, 1, WARPS, LANES))
-        mask = tl.broadcast_to(live & (group < GROUPS), SHAPE)
-        byte = tl.broadcast_to(tl.reshape(byte, (EACH, 1, PARTS, WARPS, LANES)), SHAPE)
-        tl.store(scales + tl.reshape(offset, (COPIES,)), tl.reshape(byte, (COPIES,)), mask=tl.reshape(mask, (COPIES,)))
+        byte = tl.reshape(byte, (EACH, 1, PARTS, WARPS, LANES))
+        _scatter_scales(scales, byte, group, block * BLOCK + rank, live, GROUPS, GROUPS_PADDED)
 
 
 def sort_by_token(
