@@ -135,6 +135,6 @@ MUTANTS = (
            "test_front.py", "skewed and two"),
     Mutant("by token: one expert id for all its blocks", TOKEN, "(nth <= last)", "(nth == 0)",
            "test_front.py", "skewed and two"),
-    Mutant("by token: scales go to the block's first row", TOKEN, "scale_offset(row, group", "scale_offset(row // BLOCK * BLOCK, group",
+    Mutant("by token: scales go to the block's first row", TOKEN, "group, block * BLOCK + rank, live", "group, block * BLOCK, live",
            "test_front.py", "skewed and two"),
 )  # fmt: skip
