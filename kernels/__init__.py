@@ -1,9 +1,11 @@
-"""Triton device code and its launchers: the Kimi-K3 MoE front.
+"""Triton device code and its launchers for a latent-MoE layer of Kimi-K3.
 
 | file | one idea |
 |---|---|
 | checks.py | what a launcher demands of its arguments |
 | bitonic.py | the largest keys of each chunk of a tensor, without a barrier |
+| exponential.py | exp without an exp instruction |
+| bf16.py | where Triton's interpreter has another bf16 than a GPU |
 | topk.py | logits to the K experts of a token |
 | mx.py | MXFP8 / MXFP4 rows, their e8m0 scales and where AITER wants each scale byte |
 | moe_sort.py | (ids, weights) to AITER's sorted layout, for any router |
@@ -12,6 +14,8 @@
 | route_sort_mid.py | M up to 512: the same in two |
 | token_sort.py | the second of them: sorted rows, weights and scale bytes, a program per token or two |
 | block_counts.py | how many blocks each expert takes, counted from the tokens' masks |
+| situ.py | the shared expert's activation |
+| shared_expert.py | its down GEMM, and both in turn |
 
 Start reading at `route_sort.py`. Imports point one way: route_sort.py, route_sort_mid.py -> token_sort.py, front.py ->
 block_counts.py -> moe_sort.py, mx.py, topk.py -> bitonic.py, checks.py. Nothing here imports vLLM, AITER or the host

@@ -34,6 +34,7 @@ import triton.language as tl
 
 from . import checks
 from .bitonic import best_of, log2
+from .exponential import exp_parts
 
 _LOWEST = tl.constexpr(-(2**31))  # key of a padding column; NaN is one above it
 _CHUNK = tl.constexpr(256)
@@ -41,17 +42,8 @@ _CHUNK = tl.constexpr(256)
 
 @triton.jit
 def sigmoid(x):
-    """1 / (1 + exp(-x)) in fp32. exp by Cody-Waite reduction and a polynomial fitted for |r| <= ln(2)/2."""
-    t = tl.minimum(tl.maximum(-x, -88.0), 88.0)
-    n = tl.fma(t, 1.4426950408889634, 128.5).to(tl.int32) - 128  # nearest integer; the shift makes the cast a floor
-    r = tl.fma(n.to(tl.float32), -0.693359375, t)
-    r = tl.fma(n.to(tl.float32), 2.1219444e-4, r)
-    p = tl.fma(r, 0.00138145394, 0.00836874545)
-    p = tl.fma(p, r, 0.041668389)
-    p = tl.fma(p, r, 0.166665211)
-    p = tl.fma(p, r, 0.49999994)
-    scale = ((n + 127) << 23).to(tl.float32, bitcast=True)
-    part = tl.fma(r * r, p, r) * scale  # exp(-x) = scale + part, |part| < scale / 2
+    """1 / (1 + exp(-x)) in fp32."""
+    scale, part = exp_parts(tl.minimum(tl.maximum(-x, -88.0), 88.0))
     # 1 + exp(-x) as high + low, then one Newton step from the rounded quotient
     one = 1.0 + scale
     high = one + part

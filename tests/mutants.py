@@ -17,10 +17,11 @@ class Mutant(NamedTuple):
     select: str
 
 
-TOPK, MX = "kernels/topk.py", "kernels/mx.py"
+TOPK, MX, EXP = "kernels/topk.py", "kernels/mx.py", "kernels/exponential.py"
 SORT, ONE, TWO = "kernels/moe_sort.py", "kernels/route_sort.py", "kernels/route_sort_mid.py"
 TOKEN, COUNTS = "kernels/token_sort.py", "kernels/block_counts.py"
 NETWORK, FRONT = "kernels/bitonic.py", "kernels/front.py"
+SITU, SHARED = "kernels/situ.py", "kernels/shared_expert.py"
 
 MUTANTS = (
     Mutant("ties go to the higher id", TOPK, "(COLUMNS - 1 - expert).to(tl.int64)", "expert.to(tl.int64)",
@@ -49,7 +50,7 @@ MUTANTS = (
            "test_topk.py", "any_router"),
     Mutant("tiny sigmoids are not 0", TOPK, "tl.where(x < -87.33654, 0.0, s)", "s",
            "test_topk.py", "special_rows and normal"),
-    Mutant("bf16 exp accuracy", TOPK, "p = tl.fma(p, r, 0.166665211)", "p = tl.fma(p, r, 0.1666)",
+    Mutant("bf16 exp accuracy", EXP, "p = tl.fma(p, r, 0.166665211)", "p = tl.fma(p, r, 0.1666)",
            "test_topk.py", "random_logits and 33"),
     Mutant("scale rounds down", MX, "> 0x600000).to(tl.int32)", "> 0x7FFFFF).to(tl.int32)",
            "test_mx.py", "known_mxfp8"),
@@ -137,4 +138,26 @@ MUTANTS = (
            "test_front.py", "skewed and two"),
     Mutant("by token: scales go to the block's first row", TOKEN, "group, block * BLOCK + rank, live", "group, block * BLOCK, live",
            "test_front.py", "skewed and two"),
+    Mutant("SiTU: up before gate", SITU, "gate_up + token * (2 * INTER) + INTER + column", "gate_up + token * (2 * INTER) + column",
+           "test_shared_expert.py", "test_activation and 1"),
+    Mutant("SiTU: tanh cancels near 0", SITU, "p = (1.0 - scale) - part", "p = 1.0 - (scale + part)",
+           "test_shared_expert.py", "8_ulp and gate"),
+    Mutant("SiTU: sigmoid of the magnitude", SITU, "BETA * p * tl.where(g < 0, e, 1.0)", "BETA * p",
+           "test_shared_expert.py", "8_ulp and gate"),
+    Mutant("SiTU: a NaN becomes a number", SITU, "return tl.where(x < 0, -p, p), 1.0", "p = tl.where(p == p, p, 1.0)\n    return tl.where(x < 0, -p, p), 1.0",
+           "test_shared_expert.py", "8_ulp and up"),
+    Mutant("SiTU: last columns of a slice dropped", SITU, "INTER + column, to_bf16(value), mask=column < INTER", "INTER + column, to_bf16(value), mask=column < INTER - 1",
+           "test_shared_expert.py", "any_width"),
+    Mutant("down: one warp's depth for all", SHARED, "(warp * TURNS + nth // TALLS) * 32", "(nth // TALLS) * 32",
+           "test_shared_expert.py", "exact and 17"),
+    Mutant("down: tail columns not masked", SHARED, "mask = mask & (column < COLUMNS)", "mask = mask",
+           "test_shared_expert.py", "down_of_any_shape and 272"),
+    Mutant("down: rows past the tokens read", SHARED, "mask = row < num_rows", "mask = row < num_rows + 1000",
+           "test_shared_expert.py", "exact and 17"),
+    Mutant("down: rows past the tokens written", SHARED, "(feature < HIDDEN) & (token < num_tokens))", "(feature < HIDDEN) & (token < num_tokens + 1))",
+           "test_shared_expert.py", "exact and 17"),
+    Mutant("down: second group of tokens is the first", SHARED, "index // TILES * TOKENS", "index // TILES * 0",
+           "test_shared_expert.py", "as_warps_of_32 and 33"),
+    Mutant("down: staged tail columns not masked", SHARED, "mask & (column < INTER), live & (column < INTER)", "mask, live",
+           "test_shared_expert.py", "as_warps_of_32 and 48"),
 )  # fmt: skip

@@ -17,10 +17,10 @@ from compile_only import GFX950, activate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from vllm_k3moe.kernels import moe_sort, mx, route_sort, route_sort_mid, token_sort
+from vllm_k3moe.kernels import moe_sort, mx, route_sort, route_sort_mid, shared_expert, situ, token_sort
 from vllm_k3moe.kernels import topk as router
 from vllm_k3moe.plan import RoutePlan
-from vllm_k3moe.shapes import K3_TP8
+from vllm_k3moe.shapes import K3_TP8, SITU_BETA, SITU_LINEAR_BETA
 
 LABELS = ("kernel", "tokens", "mode", "block")
 FIGURES = ("waves", "vgpr", "sgpr", "lds", "spills", "scratch", "instructions", "atomics", "cache_ops")
@@ -32,9 +32,13 @@ KERNELS = (
     route_sort._route_sort,
     route_sort_mid._route_quantise,
     token_sort._sort_by_token,
+    situ._situ,
+    shared_expert._shared_down,
 )
 SORT_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (512, "129 to 512"))
+DOWN_BUCKETS = ((1, "1 to 16"), (17, "17 to 32"), (33, "33 to 64"), (65, "65 to 128"))
 FRONT_BUCKETS = ((2, "2 to 32"), (33, "33 to 128"), (129, "129 to 256"), (257, "257 to 512"))
+BETAS = (SITU_BETA, SITU_LINEAR_BETA)
 NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}
 
 
@@ -76,6 +80,8 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
             own = {"tokens": tokens, "block": block} if "BLOCK" in kernel.arg_names else {"tokens": "any", "block": ""}
             if kernel is route_sort_mid._route_quantise:
                 own["tokens"] = f"{str(tokens).partition(' ')[0]} and up"
+            if kernel is shared_expert._shared_down:
+                own["tokens"] = tokens
             labels = {"kernel": NAMES[kernel], "mode": mode} | own
             table.append(labels | figures(cache[0][key]))
 
@@ -97,6 +103,10 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
 
     ids, weights = torch.empty(512, K3_TP8.topk, dtype=torch.int32), torch.empty(512, K3_TP8.topk)
     record(lambda: router.topk(logits, bias, K3_TP8.topk), "any", "", "")
+    gate_up = torch.empty(128, 2 * K3_TP8.shared_inter, dtype=torch.bfloat16)
+    weight = torch.empty(K3_TP8.hidden, K3_TP8.shared_inter, dtype=torch.bfloat16)
+    for m, label in DOWN_BUCKETS:
+        record(lambda m=m: shared_expert.shared_expert(gate_up[:m], weight, *BETAS), label, "", "")
     for mode in modes:
         if mode != mx.NONE:
             record(lambda mode=mode: mx.quantise(x, mode), "any", mode, "")

@@ -5,6 +5,8 @@ import torch
 
 from vllm_k3moe.kernels.moe_sort import moe_sort
 from vllm_k3moe.kernels.mx import quantise
+from vllm_k3moe.kernels.shared_expert import down
+from vllm_k3moe.kernels.situ import activate
 from vllm_k3moe.kernels.topk import topk
 from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.shapes import MoEShape
@@ -148,3 +150,49 @@ def test_quantise_and_topk_arguments(device):
         quantise(x, "nvfp4")
     with pytest.raises(ValueError, match="K=33"):
         topk(torch.zeros(2, 64, device=device), torch.zeros(64, device=device), 33)
+
+
+@pytest.mark.parametrize(
+    "gate_up, betas, error, message",
+    [
+        (torch.zeros(2, 64), (4.0, 25.0), TypeError, "gate_up has dtype float32; accepted: bfloat16"),
+        (
+            torch.zeros(2, 33, dtype=torch.bfloat16),
+            (4.0, 25.0),
+            ValueError,
+            "gate_up has 33 columns; accepted: an even",
+        ),
+        (torch.zeros(2, 48, dtype=torch.bfloat16), (4.0, 25.0), ValueError, "S=24 columns; accepted: a multiple of 16"),
+        (torch.zeros(2, 0, dtype=torch.bfloat16), (4.0, 25.0), ValueError, "S=0 columns"),
+        (torch.zeros(129, 64, dtype=torch.bfloat16), (4.0, 25.0), ValueError, "M=129 tokens; accepted: 0 to 128"),
+        (torch.zeros(64, 2, dtype=torch.bfloat16).T, (4.0, 25.0), ValueError, "gate_up has stride 2"),
+        (torch.zeros(2, 80, dtype=torch.bfloat16)[:, :64], (4.0, 25.0), ValueError, "gate_up has strides (80, 1)"),
+        (torch.zeros(2, 64, dtype=torch.bfloat16), (0.0, 25.0), ValueError, "beta=0.0; accepted: finite and above 0"),
+        (torch.zeros(2, 64, dtype=torch.bfloat16), (4.0, True), TypeError, "linear_beta=True is a bool"),
+        (torch.zeros(2, 64, dtype=torch.bfloat16, device="meta"), (4.0, 25.0), ValueError, "gate_up is on meta"),
+    ],
+)
+def test_situ_arguments(gate_up, betas, error, message, device):
+    with pytest.raises(error) as raised:
+        activate(gate_up if gate_up.device.type == "meta" else gate_up.to(device), *betas)
+    assert message in str(raised.value)
+
+
+def test_down_arguments(device):
+    hidden = torch.zeros(2, 64, dtype=torch.bfloat16, device=device)
+    weight = torch.zeros(32, 64, dtype=torch.bfloat16, device=device)
+    with pytest.raises(ValueError, match=r"weight has shape \[32, 64\]; accepted: \[any, 32\]"):
+        down(hidden[:, :32].contiguous(), weight)
+    with pytest.raises(TypeError, match="weight has dtype uint8; accepted: bfloat16"):
+        down(hidden, weight.view(torch.uint8)[:, :64])
+    with pytest.raises(ValueError, match=r"weight has strides \(1, 32\)|weight has stride 32"):
+        down(hidden, torch.zeros(64, 32, dtype=torch.bfloat16, device=device).T)
+    with pytest.raises(ValueError, match="weight is on meta; the other arguments are on"):
+        down(hidden, weight.to("meta"))
+    with pytest.raises(ValueError, match="M=129 tokens; accepted: 0 to 128"):
+        down(torch.zeros(129, 64, dtype=torch.bfloat16, device=device), weight)
+    with pytest.raises(ValueError, match=r"weight has shape \[0, 64\]; accepted: 1 to 2\^30 - 1 elements"):
+        down(hidden, weight[:0])
+    apart = torch.zeros(2 * 64 + 1, dtype=torch.bfloat16, device=device)[1:].view(2, 64)
+    with pytest.raises(ValueError, match="hidden starts at address"):
+        down(apart, weight)

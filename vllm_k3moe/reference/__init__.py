@@ -11,7 +11,7 @@ It shares no code with the kernels and imports neither them nor Triton. Start re
 | block.py | the whole latent-MoE layer of one rank |
 """
 
-from .block import LatentMoEWeights, latent_moe, latent_partials, latent_tail, shared_expert
+from .block import LatentMoEWeights, latent_moe, latent_partials, latent_tail, shared_expert, shared_hidden
 from .experts import dense_experts, experts, experts_from_sorted, situ
 from .mx import dequantise_mxfp4, dequantise_mxfp8, quantise_mxfp4, quantise_mxfp8, scale_offset, scatter_scales
 from .routing import route, routing_faults
@@ -36,6 +36,7 @@ __all__ = [
     "scale_offset",
     "scatter_scales",
     "shared_expert",
+    "shared_hidden",
     "situ",
     "sort",
 ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from ..shapes import NORM_EPS, ROUTED_SCALING, SITU_BETA, SITU_LINEAR_BETA
-from .experts import ExpertWeights, experts, gated_mlp
+from .experts import ExpertWeights, experts, gated_mlp, situ
 from .mx import dequantise_mxfp4, dequantise_mxfp8, quantise_mxfp4, quantise_mxfp8
 from .routing import route
 
@@ -54,6 +54,13 @@ def shared_expert(
 ) -> torch.Tensor:
     """situ(x @ Wgu.T) @ Wd.T: x [M, H], wgu [2S, H] with the gate's rows first, wd [H, S] -> fp32 [M, H]."""
     return gated_mlp(x, wgu, wd, beta, linear_beta)
+
+
+def shared_hidden(
+    gate_up: torch.Tensor, beta: float = SITU_BETA, linear_beta: float | None = SITU_LINEAR_BETA
+) -> torch.Tensor:
+    """What a layer's kernels hand from gate/up to down: SiTU of gate_up bf16 [M, 2S], exact, rounded to bf16 [M, S]."""
+    return situ(*gate_up.double().chunk(2, dim=1), beta, linear_beta).to(torch.bfloat16)
 
 
 def latent_tail(

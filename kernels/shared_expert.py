@@ -1,0 +1,201 @@
+"""The down GEMM of the shared expert, M <= 128 tokens; behind SiTU (`situ.py`) the shared expert from gate_up on.
+
+Replaces the GEMM of vLLM's `down_proj`. A device function of a program index, so that it can ride beside the sort.
+
+in   hidden bf16 [M, S]; weight bf16 [H, S], a linear layer's [out, in]
+out  out bf16 [M, H] = hidden weight^T, a tensor-parallel partial sum: accumulated in fp32, rounded once
+
+Grid: program p, FEATURES rows of the weight and a group of TOKENS tokens; the groups one after the other.
+Same input, same bits: a sum has one order, nothing is accumulated in memory, no program waits for another.
+
+Each program computes a tile of out^T = weight hidden^T: the many features, not the few tokens, fill the rows of the
+matrix instruction.
+  64 lanes  the depth S is cut among the warps: a lane loads a weight once, in 16 bytes, into the register where MFMA
+            16x16x32 wants it (`_operand`), hidden too. Only the warps' sums meet in LDS, at the end: 4 KiB of it, 8 KiB
+            above 64 tokens. Up to 16 tokens all loads are issued before the first product waits.
+  32 lanes  tiles of 64 rows by shared memory, copied four stages ahead (100 KiB; 192 KiB above 64 tokens): registers
+            alone do not keep enough of a weight in flight on an H200.
+
+Tried, us on an H200 (graph replay, 24 weights in turn, S=768, H=7168, four warps) at M = 1 / 16 / 32 / 64 / 128; an
+empty kernel takes 0.8, reading the weight alone 4.6, torch.mm 5.1 / 5.5 / 5.5 / 5.9 / 5.8
+  tiles of 64 by shared memory, 5 stages   4.8 / 4.8 / 4.9 / 5.3 / -   kept; at 128 tokens 4 stages fit: 7.0
+  the same with 8 warps                    5.3 / 5.3 / 5.5 / 6.3 / 6.5 lost, and the sort that it rides in has 4
+  tiles of 32 / of 128 by shared memory    5.5 / 5.4 / 5.9 / 7.1 / -, of 128: - / - / 6.3 / 6.7 / 6.8  lost
+  by registers, as 64 lanes do             6.6 / 7.2 / 9.5 / 14 / 22   lost there; not measured on gfx950
+  hidden by shared memory, else registers  6.9 / 7.1 / 9.1 / 16 / -    lost
+With SiTU as a launch before it: 6.0 / 6.2 / 6.4 / 6.9 / 8.5; a SiTU of a program per row and torch.mm:
+6.3 / 7.0 / 7.1 / 7.4 / 7.5, so PyTorch is faster at 128. With SiTU computed again in every program, one launch:
+11 / 11 / 17 by shared memory with 8 warps, 13 and more by registers. (SiTU in these by exp instructions; 8.5 is the sum
+of the two launches.)
+"""
+
+# ruff: noqa: RUF005  tuples grow by +, which is how Triton can grow them
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from . import checks
+from .bf16 import FACTOR, to_bf16
+from .situ import WARPS, activate, check_inter, check_tokens
+from .topk import warp_size
+
+# by lanes of a warp: tokens up to; weight rows and tokens of a GEMM program, stages
+_TILES = {
+    64: ((16, 16, 16, 2), (32, 16, 32, 2), (64, 32, 64, 2), (128, 32, 128, 2)),
+    32: ((16, 64, 16, 5), (32, 64, 32, 5), (64, 64, 64, 5), (128, 64, 128, 4)),
+}
+FIRST_TOKENS = (1, 17, 33, 65)  # from one to the next nothing new is compiled
+_STAGE = tl.constexpr(128)  # columns of a weight row in a stage
+_DEPTH = tl.constexpr(256)  # columns of a weight row that one product takes
+_AHEAD = tl.constexpr(3)  # of such pieces, all loaded before the first product
+
+
+@triton.jit
+def _operand(
+    matrix, first_row, num_rows, first_column,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """[WARPS, ROWS, _DEPTH / WARPS]: rows and _DEPTH columns of `matrix` [num_rows, COLUMNS], 0 outside of it.
+
+    A lane loads 8 columns, 4 lanes 32 columns of a row: as MFMA 16x16x32 wants an operand.
+    """
+    TALL: tl.constexpr = LANES // 4  # rows that a warp loads at a time
+    TALLS: tl.constexpr = ROWS // TALL
+    TURNS: tl.constexpr = _DEPTH // (32 * WARPS)
+    element = tl.arange(0, ROWS * _DEPTH)
+    lane, warp, nth = element // 8 % LANES, element // (8 * LANES) % WARPS, element // (8 * LANES * WARPS)
+    row = first_row + nth % TALLS * TALL + lane % TALL
+    column = first_column + (warp * TURNS + nth // TALLS) * 32 + lane // TALL * 8 + element % 8
+    mask = row < num_rows
+    if COLUMNS // (_AHEAD * _DEPTH) * (_AHEAD * _DEPTH) != COLUMNS:
+        mask = mask & (column < COLUMNS)
+    value = tl.load(matrix + row * COLUMNS + column, mask=mask, other=0.0).to(FACTOR)
+    value = tl.permute(tl.reshape(value, (TURNS, TALLS, WARPS, 4, TALL, 8)), (2, 1, 4, 0, 3, 5))
+    return tl.reshape(value, (WARPS, ROWS, _DEPTH // WARPS))
+
+
+@triton.jit
+def _multiply_direct(
+    weight, hidden, first_feature, first_token, num_tokens,
+    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr,
+    WARPS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """weight x hidden^T of a tile, fp32 [FEATURES, TOKENS]: the depth cut among the warps, factors by no LDS."""
+    AHEAD: tl.constexpr = min(_AHEAD, (INTER + _DEPTH - 1) // _DEPTH)
+    sums = tl.zeros((WARPS, FEATURES, TOKENS), tl.float32)
+    for first in range(0, INTER, AHEAD * _DEPTH):
+        a, b = (), ()
+        for i in tl.static_range(AHEAD):
+            column = first + i * _DEPTH
+            a = a + (_operand(weight, first_feature, HIDDEN, column, INTER, FEATURES, WARPS, LANES),)
+            b = b + (_operand(hidden, first_token, num_tokens, column, INTER, TOKENS, WARPS, LANES),)
+        for i in tl.static_range(AHEAD):
+            sums = tl.dot(a[i], tl.permute(b[i], (0, 2, 1)), sums)
+    return tl.sum(sums, axis=0)
+
+
+@triton.jit
+def _multiply_staged(
+    weight, hidden, first_feature, first_token, num_tokens,
+    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """The same by shared memory, copied ahead of the products by num_stages - 1 of the launch."""
+    feature, token = first_feature + tl.arange(0, FEATURES)[:, None], first_token + tl.arange(0, TOKENS)[:, None]
+    sums = tl.zeros((FEATURES, TOKENS), tl.float32)
+    for first in range(0, INTER, _STAGE):
+        column = first + tl.arange(0, _STAGE)[None, :]
+        mask, live = feature < HIDDEN, token < num_tokens
+        if INTER // _STAGE * _STAGE != INTER:
+            mask, live = mask & (column < INTER), live & (column < INTER)
+        a = tl.load(weight + feature * INTER + column, mask=mask, other=0.0).to(FACTOR)
+        b = tl.load(hidden + token * INTER + column, mask=live, other=0.0).to(FACTOR)
+        sums = tl.dot(a, tl.trans(b), sums)
+    return sums
+
+
+@triton.jit
+def down_program(
+    index, hidden, weight, out, num_tokens,
+    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr,
+    WARPS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Tile `index` of out: FEATURES columns of TOKENS tokens. WARPS must be the launch's own number."""
+    TILES: tl.constexpr = (HIDDEN + FEATURES - 1) // FEATURES
+    first_feature, first_token = index % TILES * FEATURES, index // TILES * TOKENS
+    if LANES == 64:
+        value = _multiply_direct(
+            weight, hidden, first_feature, first_token, num_tokens, HIDDEN, INTER, FEATURES, TOKENS, WARPS, LANES
+        )
+    else:
+        value = _multiply_staged(
+            weight, hidden, first_feature, first_token, num_tokens, HIDDEN, INTER, FEATURES, TOKENS
+        )  # fmt: skip
+    feature, token = first_feature + tl.arange(0, FEATURES)[:, None], first_token + tl.arange(0, TOKENS)[None, :]
+    tl.store(out + token * HIDDEN + feature, to_bf16(value), mask=(feature < HIDDEN) & (token < num_tokens))
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _shared_down(
+    hidden, weight, out, num_tokens,
+    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr,
+    WARPS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    down_program(
+        tl.program_id(0), hidden, weight, out, num_tokens, HIDDEN, INTER, FEATURES, TOKENS, WARPS, LANES
+    )  # fmt: skip
+
+
+class Tiles(NamedTuple):
+    """The GEMM of M tokens: constexprs of `down_program`, its programs, and stages for the launch."""
+
+    features: int
+    tokens: int
+    stages: int
+    programs: int
+
+
+def tiles(num_tokens: int, width: int) -> Tiles:
+    """Of 1 to 128 tokens and H = width."""
+    _, features, tokens, stages = next(row for row in _TILES[warp_size()] if num_tokens <= row[0])
+    return Tiles(features, tokens, stages, triton.cdiv(width, features) * triton.cdiv(num_tokens, tokens))
+
+
+def check_down(hidden: torch.Tensor, weight: torch.Tensor) -> None:
+    """The demands of every kernel here that multiplies by the down weight; raises ValueError or TypeError."""
+    checks.tensor("hidden", hidden, (torch.bfloat16,), (None, None))
+    checks.runnable("hidden", hidden)
+    checks.tensor("weight", weight, (torch.bfloat16,), (None, hidden.shape[1]), hidden.device)
+    check_tokens(hidden.shape[0])
+    check_inter(hidden.shape[1])
+    for name, value in (("hidden", hidden), ("weight", weight)):
+        checks.contiguous(name, value)
+        checks.aligned(name, value)
+    if not 0 < weight.numel() < 2**30:
+        raise ValueError(f"weight has shape {list(weight.shape)}; accepted: 1 to 2^30 - 1 elements")
+
+
+def launch_down(hidden: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
+    """Launch for 1 <= M <= 128 tokens into out [M, H]. Checks nothing."""
+    m, width = out.shape
+    of = tiles(m, width)
+    _shared_down[(of.programs,)](
+        hidden, weight, out, m, HIDDEN=width, INTER=hidden.shape[1], FEATURES=of.features, TOKENS=of.tokens,
+        WARPS=WARPS, LANES=warp_size(), num_warps=WARPS, num_stages=of.stages,
+    )  # fmt: skip
+
+
+def down(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """out bf16 [M, H] = hidden [M, S] @ weight [H, S]^T, both bf16; M <= 128."""
+    check_down(hidden, weight)
+    out = torch.empty((len(hidden), len(weight)), dtype=hidden.dtype, device=hidden.device)
+    if len(hidden):
+        launch_down(hidden, weight, out)
+    return out
+
+
+def shared_expert(gate_up: torch.Tensor, weight: torch.Tensor, beta: float, linear_beta: float | None) -> torch.Tensor:
+    """The two launches in turn: out bf16 [M, H] of gate_up bf16 [M, 2S] and the down weight bf16 [H, S]; M <= 128."""
+    return down(activate(gate_up, beta, linear_beta), weight)
