@@ -16,6 +16,7 @@
 | block_counts.py | how many blocks each expert takes, counted from the tokens' masks |
 | situ.py | the shared expert's activation |
 | shared_expert.py | its down GEMM, and both in turn |
+| latent_tail.py | RMSNorm, up-projection and sum in one launch |
 
 Start reading at `route_sort.py`. Imports point one way: route_sort.py, route_sort_mid.py -> token_sort.py, front.py ->
 block_counts.py -> moe_sort.py, mx.py, topk.py -> bitonic.py, checks.py. Nothing here imports vLLM, AITER or the host

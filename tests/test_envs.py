@@ -15,8 +15,8 @@ def test_nothing_set():
 
 def test_everything_set():
     values = {"K3MOE": "Strict", "K3MOE_EXPERTS": "aiter", "K3MOE_ALLOW_ARCH": "any", "K3MOE_CANARY": "0"}
-    got = envs.read({**values, "K3MOE_CACHE": "/mine"})
-    assert got == envs.Settings("strict", "aiter", True, False, Path("/mine"))
+    got = envs.read({**values, "K3MOE_FUSE": "tail,Sort", "K3MOE_CACHE": "/mine"})
+    assert got == envs.Settings("strict", "aiter", True, False, ("sort", "tail"), Path("/mine"))
     assert got.strict
 
 
@@ -33,6 +33,31 @@ def test_empty_is_the_default(name):
     assert envs.read({name: "", "XDG_CACHE_HOME": "/c"}).errors == ()
 
 
+@pytest.mark.parametrize(
+    "value, parts",
+    [
+        ("", envs.PARTS),
+        (" , ", envs.PARTS),
+        ("none", ()),
+        (" Route , tail,", ("route", "tail")),
+        ("tail,tail", ("tail",)),
+    ],
+)
+def test_parts_to_fuse(value, parts):
+    got = envs.read({"K3MOE_FUSE": value})
+    assert (got.fuse, got.errors) == (parts, ())
+
+
+@pytest.mark.parametrize(
+    "value, what",
+    [("tail,gate", "unknown: gate"), ("tail;sort", "unknown: tail;sort"), ("none,tail", "none stands alone")],
+)
+def test_parts_that_are_not_served(value, what):
+    got = envs.read({"K3MOE_FUSE": value})
+    assert got.fuse == envs.PARTS
+    assert got.errors == (f"K3MOE_FUSE={value!r}: {what}; accepted: none, or some of route,sort,shared,tail",)
+
+
 def test_the_table_in_the_docstring_names_each():
-    for name in (*envs.CHOICES, "K3MOE_CACHE"):
+    for name in (*envs.CHOICES, "K3MOE_FUSE", "K3MOE_CACHE"):
         assert f"| {name} |" in envs.__doc__

@@ -10,6 +10,8 @@ class Calls:
 
     fused: int = 0
     fallback: Counter[str] = field(default_factory=Counter)  # by reason
+    tail_fused: int = 0
+    tail_fallback: Counter[str] = field(default_factory=Counter)  # of layers whose other calls are fused
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{n} x {reason}" for reason, n in self.fallback.most_common())

@@ -5,6 +5,7 @@
 | K3MOE | auto, off, strict | auto: use the fused path where no reason speaks against it; off: do nothing at all; strict: raise with every reason where it cannot be used |
 | K3MOE_EXPERTS | auto, aiter | who runs the expert GEMMs; auto is aiter |
 | K3MOE_ALLOW_ARCH | empty, any | any: run off gfx950 too, for testing |
+| K3MOE_FUSE | parts, none | which of route, sort, shared, tail run fused, comma-separated; default all |
 | K3MOE_CANARY | 1, 0 | 0: do not compare one expert with its reference before the first use |
 | K3MOE_CACHE | folder | where compiled kernels are kept; default $XDG_CACHE_HOME/vllm-k3moe |
 """  # noqa: E501  a table
@@ -22,6 +23,9 @@ CHOICES = {
     "K3MOE_CANARY": ("1", "0"),
 }
 
+PARTS = ("route", "sort", "shared", "tail")  # of K3MOE_FUSE
+NONE = "none"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -31,6 +35,7 @@ class Settings:
     experts: str = AUTO
     allow_any_arch: bool = False
     canary: bool = True
+    fuse: tuple[str, ...] = PARTS  # in the order of PARTS
     cache: Path = Path()
     errors: tuple[str, ...] = ()
 
@@ -43,6 +48,16 @@ def default_cache(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-k3moe"
 
 
+def _fuse(value: str) -> tuple[tuple[str, ...], list[str]]:
+    """The parts that a K3MOE_FUSE names, and what is wrong with it; all parts where it names none or anything else."""
+    names = {name.strip() for name in value.lower().split(",")} - {""}
+    unknown = sorted(names - {*PARTS, NONE})
+    if unknown or (NONE in names and len(names) > 1):
+        what = f"unknown: {', '.join(unknown)}" if unknown else f"{NONE} stands alone"
+        return PARTS, [f"K3MOE_FUSE={value!r}: {what}; accepted: {NONE}, or some of {','.join(PARTS)}"]
+    return tuple(part for part in PARTS if part in names or not names), []
+
+
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
     """Settings of an environment. A value that is not a choice becomes an error and is replaced by the default."""
     values, errors = {}, []
@@ -52,11 +67,13 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
             errors.append(f"{name}={environ[name]!r}; accepted: {', '.join(filter(None, choices))}")
             value = choices[0]
         values[name] = value
+    fuse, wrong = _fuse(environ.get("K3MOE_FUSE", ""))
     return Settings(
         mode=values["K3MOE"],
         experts=values["K3MOE_EXPERTS"],
         allow_any_arch=values["K3MOE_ALLOW_ARCH"] == "any",
         canary=values["K3MOE_CANARY"] == "1",
+        fuse=fuse,
         cache=Path(environ.get("K3MOE_CACHE") or default_cache(environ)),
-        errors=tuple(errors),
+        errors=(*errors, *wrong),
     )

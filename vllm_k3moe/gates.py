@@ -51,6 +51,7 @@ def ask(root: Any, path: str) -> Any:
 
 
 _QUANT, _MOE, _EXPERTS = "routed_experts.quant_method", "moe_config", "routed_experts"
+_UP = "routed_output_transform.up_proj"
 _PARALLEL = "moe_config.moe_parallel_config"
 RUNNER = (
     Gate("quantisation", f"{_QUANT}.__class__.__name__", ("Mxfp4MoEMethod",)),
@@ -105,6 +106,15 @@ CONFIG = (
 SWITCHES = (
     Gate("batch invariance", "VLLM_BATCH_INVARIANT", (False,)),
     Gate("routing simulation", "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", ("",)),
+)
+TAIL = (  # attributes of a runner; of a layer whose tail is not sharded none is asked
+    Gate("latent norm", "routed_output_transform.norm.__class__.__name__", ("RMSNorm",)),
+    Gate("latent norm", "routed_output_transform.norm.__class__.__module__", ("vllm.model_executor.layers.layernorm",)),
+    Gate("latent norm", "routed_output_transform.norm.variance_size_override", (None,)),
+    Gate("latent norm", "routed_output_transform.norm.has_weight", (True,), younger=True),
+    Gate("up-projection", f"{_UP}.quant_method.__class__.__name__", ("UnquantizedLinearMethod",)),
+    Gate("up-projection", f"{_UP}.quant_method.__class__.__module__", ("vllm.model_executor.layers.linear",)),
+    Gate("up-projection bias", f"{_UP}.bias", (None,)),
 )
 CALL = (  # attributes of a runner that may change between calls
     Gate("routed-expert capture", "router.capture_fn", (None,), younger=True),

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from vllm.config import get_current_vllm_config_or_none
-from vllm.distributed import get_tp_group
+from vllm.distributed import get_tensor_model_parallel_rank, get_tp_group, tensor_model_parallel_all_reduce
 from vllm.model_executor.layers.fused_moe.runner.shared_experts import SharedExpertsOrder
 from vllm.models.kimi_k3.amd.latent_moe_runner import ROCmLatentMoERunner
 
@@ -24,6 +24,7 @@ from .envs import Settings, read
 from .experts import Weights
 from .experts.build import build_experts
 from .method import K3FusedMoEMethod
+from .tail import LatentTail
 from .warmup import compiling_into, warm_up
 
 NOT_PREPARED = "first call of the layer was inside a graph capture"
@@ -41,6 +42,7 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         self._k3_settings: Settings = read()
         self._k3_method: K3FusedMoEMethod | None = None
         self._k3_pointers: tuple[int, ...] = ()
+        self._k3_fuses_tail = False
         vllm_config = get_current_vllm_config_or_none()  # set while a model is built, not when it runs
         self._k3_canary = self._k3_settings.canary and report.weights_are_real(vllm_config)
         self._k3_reasons = report.static_reasons(self, vllm_config)
@@ -76,11 +78,12 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
                 bias = self.routed_experts.e_score_correction_bias
                 method = K3FusedMoEMethod(shape, bias, experts, self._k3_select_experts)
                 with compiling_into(settings.cache):
-                    warm_up(method, shape, weights.w13.device, report.progress)
+                    warm_up(method, shape, weights.w13.device, report.progress, self._k3_wants_tail)
                 if self._k3_canary:
                     found = disagreement(experts, weights, shape, shape.experts - 1)
                     reasons = [] if found is None else [found]
                 if not reasons:
+                    self._k3_fuses_tail = self._k3_wants_tail and not self._k3_tail_reasons()
                     self._k3_method, self._k3_pointers = method, _pointers(weights)
                     report.logger.info_once(report.active(mode, method), scope="global")
         except Exception as error:  # serving goes on by vLLM's path; strict raises below
@@ -90,6 +93,25 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
             reasons = self._k3_agree(reasons)
         self._k3_reasons = reasons
         self._k3_say(reasons)
+
+    @property
+    def _k3_wants_tail(self) -> bool:
+        return self._tail_shardable and "tail" in self._k3_settings.fuse
+
+    def _k3_tail_reasons(self) -> list[str]:
+        """Why the tail stays vLLM's for good, which is logged; the rest of the layer may be fused all the same."""
+        reasons = gates.failed(gates.TAIL, self)
+        if reasons:
+            report.logger.info_once("k3moe: vLLM's latent tail: %s", "; ".join(reasons), scope="global")
+        return reasons
+
+    def _k3_tail(self) -> LatentTail:
+        """The tail with the weights as vLLM's modules hold them now."""
+        transform, size = self.routed_output_transform, self._up_proj_shard_size
+        first, up = get_tensor_model_parallel_rank() * size, transform.up_proj.weight.data
+        if not self._up_proj_preshard:
+            up = up.narrow(0, first, size)
+        return LatentTail(transform.norm.weight.data, transform.norm.variance_epsilon, up, first)
 
     def _k3_agree(self, reasons: list[str]) -> list[str]:
         """Under K3MOE=strict all ranks raise or none: one that raised alone would leave the others in a collective."""
@@ -154,6 +176,31 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         if overlapping:
             self._shared_experts.wait()
         return self._shared_experts.output, routed
+
+    def _shard_up_proj_tail(
+        self, fused_output: torch.Tensor, shared_output: torch.Tensor, trunc_size: int | None
+    ) -> torch.Tensor:
+        """Partial sums fused_output bf16 [M, L] and shared_output bf16 [M, H] -> the layer's output [M, H]."""
+        if not self._k3_fuses_tail or self._k3_reasons:
+            return super()._shard_up_proj_tail(fused_output, shared_output, trunc_size)
+        tail = self._k3_tail()
+        reasons = tail.reasons(fused_output, shared_output)
+        if reasons:
+            CALLS.tail_fallback.update(reasons)
+            return super()._shard_up_proj_tail(fused_output, shared_output, trunc_size)
+        latent = tensor_model_parallel_all_reduce(fused_output)
+        try:
+            tail(latent, shared_output)
+        except Exception as error:  # before anything was launched; vLLM's own two steps, from here on too
+            if self._k3_settings.strict:
+                raise
+            self._k3_fuses_tail, reason = False, f"tail: failed in serving: {type(error).__name__}: {error}"
+            report.logger.warning("%s: k3moe: %s", self.layer_name, reason, exc_info=True)
+            CALLS.tail_fallback.update([reason])
+            tail.shard(shared_output).addmm_(self.routed_output_transform.norm(latent), tail.up.t())
+        else:
+            CALLS.tail_fused += 1
+        return self._maybe_reduce_final_output(shared_output, trunc_size, output_is_reduced=False)
 
 
 def _pointers(weights: Weights) -> tuple[int, ...]:

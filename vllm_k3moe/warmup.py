@@ -18,6 +18,7 @@ from .experts import Rows
 from .kernels.checks import MAX_TOKENS
 from .method import K3FusedMoEMethod
 from .shapes import MoEShape
+from .tail import warm_up as warm_up_tail
 
 Progress = Callable[[str], None]
 
@@ -44,8 +45,13 @@ def token_counts(method: K3FusedMoEMethod) -> list[int]:
     return sorted({*(m for m in own if not method.refuses(m)), *method.experts.batches()})
 
 
-def warm_up(method: K3FusedMoEMethod, shape: MoEShape, device: torch.device, progress: Progress) -> int:
+def warm_up(
+    method: K3FusedMoEMethod, shape: MoEShape, device: torch.device, progress: Progress, with_tail: bool = False
+) -> int:
     """Run each batch size of `token_counts` once on made-up tokens; returns how many. No result is looked at."""
+    if with_tail:
+        progress("compiling the latent tail")
+        warm_up_tail(shape.latent, device)
     counts = token_counts(method)
     for done, m in enumerate(counts, 1):
         progress(f"compiling for {m} tokens, {done} of {len(counts)}")

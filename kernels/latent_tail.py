@@ -1,0 +1,167 @@
+"""The latent tail: RMSNorm, this rank's rows of the up-projection, and the sum with the shared partial, in one launch.
+
+Replaces an RMSNorm, a GEMM and (where the GEMM has no epilogue for it) an addition.
+
+in   y bf16 [M, L], the routed experts' output summed over ranks; norm_weight g bf16 [L]; eps; up bf16 [N, L], the rows
+     of Wup that this rank computes
+out  bf16 [M, N], these columns of the shared partial [M, H], added to in place
+
+Grid
+  program p   COLUMNS columns of ROWS tokens: p % (N / COLUMNS) says which columns. Programs on the same rows of `up`
+              are a multiple of 8 apart at Kimi-K3's sizes, so on gfx950 they share an XCD's L2.
+
+Warp w of a program owns every WARPS-th slice of SLICE columns of y and `up`, and the whole tile of the product for
+them: a batched dot, whose batch is the warps. The parts are added up through LDS at the end, once. No program waits for
+another, nothing is accumulated in memory.
+
+Loads are [rows * warps * rows of a warp's load, SLICE], 16 bytes a lane: so a warp loads what it multiplies, all of it
+before the first dot as far as registers go, and no barrier comes before the parts are added up.
+
+The norm's scale of a token is one factor of its row of the product, so it comes last, out = r * sum_k (y g) up + out,
+with r = rsqrt(mean(y^2) + eps) of the same tiles of y that the dot reads.
+
+Bits: the same input gives the same bits, whatever the rows around it. y * g is rounded to bf16 once (stock rounds the
+normalised row before and after g), sums are fp32, the result is rounded once. With u = 2^-8, n the exact normalised
+row and S = sum_k |n_k up_k|, up to the rounding of fp32:
+  |out - exact| <= u (|exact| + S)        |out - stock| <= u (2 |exact| + 3 S)
+NaN or inf in y make their own row NaN. Where the sum of squares overflows fp32 (|y| above 1e17) stock's norm is 0; so
+is ours, or NaN.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from . import checks
+from .topk import warp_size
+
+MAX_TOKENS = 128  # beyond, rereading y for every tile of columns costs more than a norm of its own
+SLICE = 32  # columns of a warp in one step: those of one matrix instruction on gfx950, two on NVIDIA's
+WARPS = 16
+STEP = SLICE * WARPS
+_TILES = ((16, 16, 16), (MAX_TOKENS, 32, 16))  # tokens up to, tokens of a program, columns of a program
+FIRST_TOKENS = (1, *(tile[0] + 1 for tile in _TILES[:-1]))  # from one to the next nothing new is compiled
+COLUMNS = 16  # N is a multiple of it
+
+
+@triton.jit
+def _places(ROWS: tl.constexpr, WARPS: tl.constexpr, SLICE: tl.constexpr, LANES: tl.constexpr):
+    """(row, column) int32 [ROWS * WARPS] of what each row of a load starts at."""
+    NEAR: tl.constexpr = LANES * 8 // SLICE  # rows that one warp loads at a time
+    index = tl.arange(0, ROWS * WARPS)
+    return index // (NEAR * WARPS) * NEAR + index % NEAR, index // NEAR % WARPS * SLICE
+
+
+@triton.jit
+def _operand(
+    tile, ROWS: tl.constexpr, WARPS: tl.constexpr, SLICE: tl.constexpr, LANES: tl.constexpr, DTYPE: tl.constexpr
+):
+    """A load -> [WARPS, ROWS, SLICE], for the dot. The order of the columns is the same for both of its operands."""
+    NEAR: tl.constexpr = LANES * 8 // SLICE
+    if LANES == 32:
+        # lane c of a row holds columns 8c + 4s + 2h + e; NVIDIA's instruction s wants those at 16s + 8h + 2c + e of it:
+        # in that order nothing is exchanged between lanes
+        tile = tl.reshape(tile, (ROWS // NEAR, WARPS, NEAR, SLICE // 8, 2, 2, 2))
+        tile = tl.permute(tile, (1, 0, 2, 4, 5, 3, 6))
+    else:
+        tile = tl.permute(tl.reshape(tile, (ROWS // NEAR, WARPS, NEAR, SLICE)), (1, 0, 2, 3))
+    return tl.reshape(tile, (WARPS, ROWS, SLICE)).to(DTYPE)
+
+
+@triton.jit(do_not_specialize=["num_tokens", "num_columns", "y_stride", "out_stride"])
+def _latent_tail(
+    y, y_stride, norm_weight, eps, up, out, out_stride, num_tokens, num_columns,
+    LATENT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SLICE: tl.constexpr, WARPS: tl.constexpr,
+    LANES: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    STEP: tl.constexpr = WARPS * SLICE
+    NEAR: tl.constexpr = LANES * 8 // SLICE
+    tiles = num_columns // COLUMNS
+    first_column = tl.program_id(0) % tiles * COLUMNS
+    first_token = tl.program_id(0) // tiles * ROWS
+    k = tl.arange(0, SLICE)[None, :]
+    row, column = _places(COLUMNS, WARPS, SLICE, LANES)
+    from_up = up + ((first_column + row).to(tl.int64) * LATENT + column)[:, None] + k
+    row, column = _places(ROWS, WARPS, SLICE, LANES)
+    live = (first_token + row < num_tokens)[:, None]
+    from_y = y + ((first_token + row).to(tl.int64) * (y_stride * 8) + column)[:, None] + k
+    _, column = _places(NEAR, WARPS, SLICE, LANES)  # the same for all rows
+    from_norm = norm_weight + column[:, None] + k
+    token = first_token + tl.arange(0, ROWS)[:, None]
+    place = out + token.to(tl.int64) * (out_stride * 8) + first_column + tl.arange(0, COLUMNS)[None, :]
+
+    weights, rows, gains = (), (), ()
+    for first in tl.static_range(0, LATENT, STEP):
+        weights += (tl.load(from_up + first),)
+    shared = tl.load(place, mask=token < num_tokens, other=0.0)
+    for first in tl.static_range(0, LATENT, STEP):
+        rows += (tl.load(from_y + first, mask=live, other=0.0),)
+        gains += (tl.load(from_norm + first),)
+    product = tl.zeros((WARPS, ROWS, COLUMNS), tl.float32)
+    squares = tl.zeros((ROWS * WARPS, SLICE // 8), tl.float32)  # of 8 columns that one lane holds
+    for step in tl.static_range(LATENT // STEP):
+        row = rows[step].to(tl.float32)
+        squares += tl.sum(tl.reshape(row * row, (ROWS * WARPS, SLICE // 8, 8)), axis=2)
+        scaled = tl.reshape(row, (ROWS // NEAR, NEAR * WARPS, SLICE)) * gains[step].to(tl.float32)[None, :, :]
+        scaled = _operand(scaled.to(tl.bfloat16), ROWS, WARPS, SLICE, LANES, OPERAND)
+        weight = _operand(weights[step], COLUMNS, WARPS, SLICE, LANES, OPERAND)
+        product = tl.dot(scaled, tl.permute(weight, (0, 2, 1)), product)
+    squares = tl.sum(tl.reshape(tl.sum(squares, axis=1), (ROWS // NEAR, WARPS, NEAR)), axis=1)
+    scale = tl.rsqrt(tl.reshape(squares, (ROWS,)) / LATENT + eps)
+    tail = tl.sum(product, axis=0) * scale[:, None] + shared.to(tl.float32)
+    tl.store(place, tail.to(tl.bfloat16), mask=token < num_tokens)
+
+
+def _span(rows: torch.Tensor) -> range:
+    """Addresses from the first element of [M, columns] to the last."""
+    size = (len(rows) - 1) * rows.stride(0) + rows.shape[1]
+    return range(rows.data_ptr(), rows.data_ptr() + size * rows.element_size())
+
+
+def check_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torch.Tensor, out: torch.Tensor) -> None:
+    """Raises TypeError or ValueError on what the kernel does not serve."""
+    bf16 = (torch.bfloat16,)
+    checks.tensor("y", y, bf16, (None, None))
+    checks.runnable("y", y)
+    m, latent = y.shape
+    if not latent or latent % STEP:
+        raise ValueError(f"L={latent} columns of y; accepted: a multiple of {STEP}")
+    if m > MAX_TOKENS:
+        raise ValueError(f"M={m} tokens; accepted: 0 to {MAX_TOKENS}")
+    checks.tensor("norm_weight", norm_weight, bf16, (latent,), y.device)
+    checks.tensor("up", up, bf16, (None, latent), y.device)
+    checks.contiguous("up", up)
+    if not len(up) or len(up) % COLUMNS:
+        raise ValueError(f"{len(up)} rows of up; accepted: a multiple of {COLUMNS}")
+    checks.tensor("out", out, bf16, (m, len(up)), y.device)
+    for name, value in (("y", y), ("norm_weight", norm_weight[None]), ("up", up), ("out", out)):
+        checks.aligned(name, value)
+    if m > 1 and out.stride(0) < len(up):
+        raise ValueError(f"out has row stride {out.stride(0)}; accepted: {len(up)} or more")
+    if m and max(_span(y).start, _span(out).start) < min(_span(y).stop, _span(out).stop):
+        raise ValueError("out overlaps y, which every program reads; accepted: buffers apart")
+    if isinstance(eps, bool) or not isinstance(eps, int | float):
+        raise TypeError(f"eps={eps!r} is a {type(eps).__name__}; accepted: float")
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"eps={eps!r}; accepted: finite and not below 0")
+
+
+def latent_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torch.Tensor, out: torch.Tensor) -> None:
+    """out += RMSNorm(y) @ up.T for M <= 128 tokens: y bf16 [M, L], norm_weight bf16 [L], up bf16 [N, L] contiguous,
+    out bf16 [M, N], both with rows at multiples of 16 bytes and any row stride.
+
+    Raises TypeError or ValueError, before anything is launched, on what the kernel does not serve.
+    """
+    check_tail(y, norm_weight, eps, up, out)
+    m, n = out.shape
+    if m == 0:
+        return
+    rows, columns = next(tile[1:] for tile in _TILES if m <= tile[0])
+    _latent_tail[(n // columns * triton.cdiv(m, rows),)](
+        y, y.stride(0) // 8, norm_weight, float(eps), up, out, out.stride(0) // 8, m, n,  # strides of 16 bytes each
+        LATENT=y.shape[1], ROWS=rows, COLUMNS=columns, SLICE=SLICE, WARPS=WARPS, LANES=warp_size(),
+        # Triton's interpreter multiplies the bit patterns of bf16; fp32 holds the same values
+        OPERAND=tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16, num_warps=WARPS,
+    )  # fmt: skip

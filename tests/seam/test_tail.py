@@ -1,0 +1,190 @@
+"""The latent tail in vLLM's runner: ours beside stock's on the weights of a layer, and when it stays vLLM's.
+
+One process plays rank 5 of 8: on a group of one the all-reduces change nothing. Two ranks: test_two_ranks.py.
+"""
+
+import pytest
+import torch
+from test_gates import change, wrong
+
+from vllm_k3moe import gates
+from vllm_k3moe import runner as runners
+from vllm_k3moe.counters import CALLS
+from vllm_k3moe.envs import read
+from vllm_k3moe.shapes import K3_TP8
+
+pytestmark = pytest.mark.on("gfx950")
+RANKS, RANK = 8, 5
+SHARD = K3_TP8.hidden // RANKS
+OWN = slice(RANK * SHARD, (RANK + 1) * SHARD)
+U = 2.0**-8  # unit roundoff of bf16
+
+
+@pytest.fixture
+def runner(layer, environment, monkeypatch):
+    """The layer's runner as one of eight, its tail prepared."""
+    from vllm.models.kimi_k3.amd import latent_moe_runner as stock
+
+    found = layer.runner
+    monkeypatch.setattr(found, "_tail_shardable", True)
+    monkeypatch.setattr(found, "_up_proj_shard_size", SHARD)
+    monkeypatch.setattr(found, "_k3_settings", read())
+    monkeypatch.setattr(found, "_k3_reasons", [])
+    monkeypatch.setattr(found, "_k3_fuses_tail", True)
+    for module in (stock, runners):
+        monkeypatch.setattr(module, "get_tensor_model_parallel_rank", lambda: RANK)
+    CALLS.tail_fused = 0
+    CALLS.tail_fallback.clear()
+    return found
+
+
+@pytest.fixture
+def prepare(runner, monkeypatch):
+    """What the first call decides of the tail; no compiling, no canary."""
+    monkeypatch.setattr(runners, "warm_up", lambda *arguments: 0)
+    monkeypatch.setattr(runner, "_k3_canary", False)
+
+    def run() -> bool:
+        monkeypatch.setattr(runner, "_k3_settings", read())
+        monkeypatch.setattr(runner, "_k3_method", None)
+        runner._k3_prepare()
+        assert runner._k3_reasons == []
+        return runner._k3_fuses_tail
+
+    return run
+
+
+def partials(m: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = torch.Generator().manual_seed(m)
+    latent, shared = torch.randn(m, K3_TP8.latent, generator=rng) * 3, torch.randn(m, K3_TP8.hidden, generator=rng)
+    return latent.to(torch.bfloat16), shared.to(torch.bfloat16)
+
+
+@torch.no_grad()
+def stock_tail(runner, latent: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+    return super(runners.K3LatentMoERunner, runner)._shard_up_proj_tail(latent, shared.clone(), None)
+
+
+def assert_is_the_tail(got: torch.Tensor, runner, latent: torch.Tensor, shared: torch.Tensor) -> None:
+    """Within the rounding of both ways in this rank's columns; all others as they were."""
+    want, norm = stock_tail(runner, latent, shared).double(), runner.routed_output_transform.norm
+    n = latent.double() * torch.rsqrt(latent.double().square().mean(1, keepdim=True) + norm.variance_epsilon)
+    sums = (n * norm.weight.double()).abs() @ runner.routed_output_transform.up_proj.weight[OWN].double().abs().T
+    excess = (got.double() - want).abs()
+    others = torch.ones(K3_TP8.hidden, dtype=torch.bool)
+    others[OWN] = False
+    assert torch.equal(got[:, others], shared[:, others])
+    assert float((excess[:, OWN] - 1.02 * U * (2 * want[:, OWN].abs() + 3 * sums)).max()) <= 0
+    assert not torch.equal(got[:, OWN], shared[:, OWN])
+
+
+@pytest.mark.parametrize("m", [1, 5, 17])
+@torch.no_grad()
+def test_ours_is_stocks(runner, m):
+    latent, shared = partials(m)
+    given = shared.clone()
+    got = runner._shard_up_proj_tail(latent, given, None)
+    assert got is given  # in place, as stock
+    assert (CALLS.tail_fused, dict(CALLS.tail_fallback)) == (1, {})
+    assert_is_the_tail(got, runner, latent, shared)
+
+
+@torch.no_grad()
+def test_of_a_sharded_weight(runner, monkeypatch):
+    """At TP8 vLLM holds this rank's rows alone."""
+    latent, shared = partials(3)
+    want = runner._shard_up_proj_tail(latent, shared.clone(), None)
+    up_proj = runner.routed_output_transform.up_proj
+    monkeypatch.setattr(up_proj.weight, "data", up_proj.weight.data[OWN].clone())
+    monkeypatch.setattr(runner, "_up_proj_preshard", True)
+    assert torch.equal(runner._shard_up_proj_tail(latent, shared.clone(), None), want)
+    assert CALLS.tail_fused == 2
+
+
+@pytest.mark.parametrize(
+    "m, change, reason",
+    [
+        (129, lambda latent, shared: (latent, shared), "tail: 129 tokens; served: up to 128"),
+        (2, lambda latent, shared: (latent, shared.float()), "tail: out has dtype float32; accepted: bfloat16"),
+        (2, lambda latent, shared: (latent.float(), shared), "tail: y has dtype float32; accepted: bfloat16"),
+    ],
+)
+def test_a_batch_that_is_not_served_is_stocks(runner, monkeypatch, m, change, reason):
+    monkeypatch.setattr(
+        runners.ROCmLatentMoERunner, "_shard_up_proj_tail", lambda self, latent, shared, size: ("stock", size)
+    )
+    assert runner._shard_up_proj_tail(*change(*partials(m)), 7) == ("stock", 7)
+    assert (CALLS.tail_fused, dict(CALLS.tail_fallback)) == (0, {reason: 1})
+
+
+@torch.no_grad()
+def test_a_layer_on_vllms_path_has_vllms_tail(runner, monkeypatch):
+    monkeypatch.setattr(runner, "_k3_reasons", ["a reason"])
+    latent, shared = partials(2)
+    assert torch.equal(runner._shard_up_proj_tail(latent, shared.clone(), None), stock_tail(runner, latent, shared))
+    assert CALLS.tail_fused == 0
+
+
+@torch.no_grad()
+def test_a_fault_in_serving_is_vllms_two_steps(runner, monkeypatch):
+    def broken(*arguments):
+        raise RuntimeError("hipErrorLaunchFailure")
+
+    monkeypatch.setattr(runners.LatentTail, "__call__", broken)
+    latent, shared = partials(2)
+    want = stock_tail(runner, latent, shared)
+    for _ in range(2):
+        assert torch.equal(runner._shard_up_proj_tail(latent, shared.clone(), None), want)
+    assert dict(CALLS.tail_fallback) == {"tail: failed in serving: RuntimeError: hipErrorLaunchFailure": 1}
+    assert runner._k3_reasons == []  # the rest of the layer stays fused
+
+
+def test_strict_raises_a_fault_in_serving(runner, environment, monkeypatch):
+    environment.setenv("K3MOE", "strict")
+    monkeypatch.setattr(runner, "_k3_settings", read())
+    monkeypatch.setattr(runners.LatentTail, "__call__", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        runner._shard_up_proj_tail(*partials(1), None)
+
+
+@pytest.mark.parametrize("gate", gates.TAIL, ids=lambda gate: gate.path)
+def test_each_gate(runner, gate):
+    assert gate.reason(runner) is None
+    [reason] = gates.failed(gates.TAIL, change(runner, gate.path, wrong(gate)))
+    assert reason.startswith(f"{gate.what}: {gate.path} is ")
+
+
+@pytest.mark.parametrize("fuse, fused", [("", True), ("tail", True), ("route,sort", False), ("none", False)])
+def test_the_switch(prepare, environment, fuse, fused):
+    environment.setenv("K3MOE_FUSE", fuse)
+    assert prepare() is fused
+
+
+def test_a_quantised_up_projection_keeps_vllms_tail_alone(prepare, runner, monkeypatch):
+    monkeypatch.setattr(runner.routed_output_transform.up_proj, "quant_method", object())
+    assert prepare() is False
+
+
+def test_a_layer_whose_tail_is_not_sharded(prepare, runner, monkeypatch):
+    monkeypatch.setattr(runner, "_tail_shardable", False)
+    assert prepare() is False
+
+
+def test_warm_up_compiles_every_specialisation(prepare, runner, monkeypatch):
+    """The first call hands warm-up the wish for a tail; what it launches covers every batch."""
+    from vllm_k3moe import tail
+    from vllm_k3moe.kernels import latent_tail as kernel
+
+    seen = []
+    monkeypatch.setattr(runners, "warm_up", lambda *arguments: seen.append(arguments[-1]))
+    assert prepare() and seen == [True]
+    tail.warm_up(K3_TP8.latent, torch.device("cpu"))
+    warm = compiled(kernel._latent_tail)
+    for m in (1, 2, 16, 17, 32, 33, 64, 65, 128):
+        latent, shared = partials(m)
+        runner._k3_tail()(latent, shared)
+    assert compiled(kernel._latent_tail) == warm
+
+
+def compiled(kernel) -> int:
+    return sum(len(cache[0]) for cache in kernel.device_caches.values())

@@ -1,0 +1,51 @@
+"""The tail of a layer whose hidden size the ranks share: what vLLM's runner does between its two all-reduces.
+
+    latent [M, L], reduced -> RMSNorm -> this rank's rows of Wup -> added into this rank's columns of the shared partial
+
+Stock takes two launches for it, an RMSNorm and a GEMM that adds; ours is one (kernels/latent_tail.py).
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from .kernels import latent_tail as kernel
+
+
+@dataclass(frozen=True)
+class LatentTail:
+    """One rank's weights of the tail, as vLLM's modules hold them."""
+
+    norm_weight: torch.Tensor  # bf16 [L]
+    eps: float
+    up: torch.Tensor  # bf16 [H / ranks, L]
+    first_column: int  # of the shared partial
+
+    def shard(self, shared: torch.Tensor) -> torch.Tensor:
+        """The columns [M, H / ranks] of `shared` [M, H] that this rank adds into."""
+        return shared.narrow(-1, self.first_column, len(self.up))
+
+    def reasons(self, latent: torch.Tensor, shared: torch.Tensor) -> list[str]:
+        """Why this batch takes vLLM's tail; [] if it need not. What the kernel would raise on is found here."""
+        if len(latent) > kernel.MAX_TOKENS:
+            return [f"tail: {len(latent)} tokens; served: up to {kernel.MAX_TOKENS}"]
+        try:
+            kernel.check_tail(latent, self.norm_weight, self.eps, self.up, self.shard(shared))
+        except (TypeError, ValueError) as error:
+            return [f"tail: {error}"]
+        return []
+
+    def __call__(self, latent: torch.Tensor, shared: torch.Tensor) -> None:
+        """Add the tail of latent bf16 [M, L] into shared bf16 [M, H]."""
+        kernel.latent_tail(latent, self.norm_weight, self.eps, self.up, self.shard(shared))
+
+
+def warm_up(latent: int, device: torch.device) -> None:
+    """Compile the kernel for rows of `latent` columns: however many rows Wup has, one specialisation serves."""
+
+    def zeros(*size: int) -> torch.Tensor:
+        return torch.zeros(*size, dtype=torch.bfloat16, device=device)
+
+    for m in kernel.FIRST_TOKENS:
+        up = zeros(kernel.COLUMNS, latent)
+        kernel.latent_tail(zeros(m, latent), zeros(latent), 1.0, up, zeros(m, len(up)))
