@@ -41,9 +41,8 @@ MAX_TOKENS = 128  # beyond, rereading y for every tile of columns costs more tha
 SLICE = 32  # columns of a warp in one step: those of one matrix instruction on gfx950, two on NVIDIA's
 WARPS = 16
 STEP = SLICE * WARPS
-_TILES = ((16, 16, 16), (MAX_TOKENS, 32, 16))  # tokens up to, tokens of a program, columns of a program
-FIRST_TOKENS = (1, *(tile[0] + 1 for tile in _TILES[:-1]))  # from one to the next nothing new is compiled
-COLUMNS = 16  # N is a multiple of it
+ROWS = 16  # tokens of a program; 32 spill on gfx950
+COLUMNS = 16  # of a program; N is a multiple of it
 
 
 @triton.jit
@@ -158,10 +157,9 @@ def latent_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torc
     m, n = out.shape
     if m == 0:
         return
-    rows, columns = next(tile[1:] for tile in _TILES if m <= tile[0])
-    _latent_tail[(n // columns * triton.cdiv(m, rows),)](
+    _latent_tail[(n // COLUMNS * triton.cdiv(m, ROWS),)](
         y, y.stride(0) // 8, norm_weight, float(eps), up, out, out.stride(0) // 8, m, n,  # strides of 16 bytes each
-        LATENT=y.shape[1], ROWS=rows, COLUMNS=columns, SLICE=SLICE, WARPS=WARPS, LANES=warp_size(),
+        LATENT=y.shape[1], ROWS=ROWS, COLUMNS=COLUMNS, SLICE=SLICE, WARPS=WARPS, LANES=warp_size(),
         # Triton's interpreter multiplies the bit patterns of bf16; fp32 holds the same values
         OPERAND=tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16, num_warps=WARPS,
     )  # fmt: skip

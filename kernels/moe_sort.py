@@ -15,8 +15,8 @@ order of workgroups that matters. The price is that every program reads all mask
 Counting: a mask word shifted by 0..7 and cut to one bit per byte holds four counters; they are summed over tokens as
 bytes, of which each sees 16 tokens at most, then as 16-bit halves. `tl.histogram` is reported miscompiled on gfx950.
 
-`SortExtension` lets others ride, in extra programs behind the sort's own. Without one, neither the launch nor a byte of
-the output differs.
+`SortExtension` lets others ride, in extra programs behind the sort's own: those come first, since what follows waits
+for them. Without one, neither the launch nor a byte of the output differs.
 """
 
 from collections.abc import Callable
@@ -47,17 +47,21 @@ class Sorted(NamedTuple):
 
 @dataclass(frozen=True)
 class SortExtension:
-    """Work that rides in the sort launch: a Triton device function rider(index, num_tokens, rider_args), called with
-    index 0 .. rider_programs-1.
+    """Work that rides in a launch: a Triton device function rider(index, num_tokens, rider_args, RIDER_CONSTANTS),
+    called with index 0 .. rider_programs-1.
     """
 
     rider: Callable[..., None] | None = None
-    rider_args: tuple[Any, ...] = ()
+    rider_args: tuple[Any, ...] = ()  # tensors
+    rider_constants: tuple[Any, ...] = ()  # compiled in
     rider_programs: int = 0
 
     def __post_init__(self) -> None:
         if self.rider_programs < 0 or (self.rider is None) != (self.rider_programs == 0):
             raise ValueError(f"rider_programs={self.rider_programs} with rider={self.rider}; accepted: both or neither")
+
+
+NO_EXTENSION = SortExtension()
 
 
 def max_blocks(num_tokens: int, topk: int, num_experts: int, block: int) -> int:
@@ -167,7 +171,7 @@ def _sort_experts(
 @triton.jit(do_not_specialize=["num_tokens"])
 def _sort(
     ids, weights, masks, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, num_tokens,
-    RIDER: tl.constexpr, rider_args,
+    RIDER: tl.constexpr, rider_args, RIDER_CONSTANTS: tl.constexpr,
     NUM_EXPERTS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr, BLOCK: tl.constexpr,
     TILE: tl.constexpr, MAX_TOKENS: tl.constexpr,
 ):  # fmt: skip
@@ -179,7 +183,7 @@ def _sort(
             pid * _EXPERTS, NUM_EXPERTS, TOPK, TOPK_PADDED, BLOCK, TILE, MAX_TOKENS,
         )  # fmt: skip
     elif RIDER is not None:
-        RIDER(pid - SORTERS, num_tokens, rider_args)
+        RIDER(pid - SORTERS, num_tokens, rider_args, RIDER_CONSTANTS)
 
 
 def empty_sorted(num_tokens: int, topk: int, num_experts: int, block: int, device: torch.device) -> Sorted:
@@ -201,14 +205,14 @@ def write_masks(ids: torch.Tensor, masks: torch.Tensor, num_experts: int) -> Non
 
 def sort_masked(
     ids: torch.Tensor, weights: torch.Tensor, masks: torch.Tensor, out: Sorted, num_experts: int, block: int,
-    extension: SortExtension = SortExtension(),
+    extension: SortExtension = NO_EXTENSION,
 ) -> None:  # fmt: skip
     """The second launch alone, for callers who hold the masks. Checks nothing."""
     m, k = ids.shape
     sorters = triton.cdiv(num_experts, _EXPERTS)
     tile, warps = next((tile, warps) for limit, tile, warps in _TILES if m <= limit)
     _sort[(sorters + extension.rider_programs,)](
-        ids, weights, masks, *out, m, extension.rider, extension.rider_args,
+        ids, weights, masks, *out, m, extension.rider, extension.rider_args, extension.rider_constants,
         NUM_EXPERTS=num_experts, TOPK=k, TOPK_PADDED=triton.next_power_of_2(k), BLOCK=block,
         TILE=tile, MAX_TOKENS=checks.MAX_TOKENS, num_warps=warps,
     )  # fmt: skip
@@ -226,7 +230,7 @@ def check_sort(ids: torch.Tensor, weights: torch.Tensor, num_experts: int, block
 
 
 def moe_sort(
-    ids: torch.Tensor, weights: torch.Tensor, num_experts: int, block: int, extension: SortExtension = SortExtension()
+    ids: torch.Tensor, weights: torch.Tensor, num_experts: int, block: int, extension: SortExtension = NO_EXTENSION
 ) -> Sorted:
     """Sort M <= 512 tokens' pairs (ids int32 [M, K], weights fp32 [M, K]) by expert, stably.
 

@@ -31,14 +31,13 @@ of the two launches.)
 
 # ruff: noqa: RUF005  tuples grow by +, which is how Triton can grow them
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
 
 from . import checks
 from .bf16 import FACTOR, to_bf16
+from .moe_sort import SortExtension
 from .situ import WARPS, activate, check_inter, check_tokens
 from .topk import warp_size
 
@@ -100,12 +99,12 @@ def _multiply_direct(
 @triton.jit
 def _multiply_staged(
     weight, hidden, first_feature, first_token, num_tokens,
-    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr,
+    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The same by shared memory, copied ahead of the products by num_stages - 1 of the launch."""
+    """The same by shared memory, copied ahead of the products by STAGES - 1."""
     feature, token = first_feature + tl.arange(0, FEATURES)[:, None], first_token + tl.arange(0, TOKENS)[:, None]
     sums = tl.zeros((FEATURES, TOKENS), tl.float32)
-    for first in range(0, INTER, _STAGE):
+    for first in tl.range(0, INTER, _STAGE, num_stages=STAGES):
         column = first + tl.arange(0, _STAGE)[None, :]
         mask, live = feature < HIDDEN, token < num_tokens
         if INTER // _STAGE * _STAGE != INTER:
@@ -119,7 +118,7 @@ def _multiply_staged(
 @triton.jit
 def down_program(
     index, hidden, weight, out, num_tokens,
-    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr,
+    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr, STAGES: tl.constexpr,
     WARPS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Tile `index` of out: FEATURES columns of TOKENS tokens. WARPS must be the launch's own number."""
@@ -131,36 +130,34 @@ def down_program(
         )
     else:
         value = _multiply_staged(
-            weight, hidden, first_feature, first_token, num_tokens, HIDDEN, INTER, FEATURES, TOKENS
-        )  # fmt: skip
+            weight, hidden, first_feature, first_token, num_tokens, HIDDEN, INTER, FEATURES, TOKENS, STAGES
+        )
     feature, token = first_feature + tl.arange(0, FEATURES)[:, None], first_token + tl.arange(0, TOKENS)[None, :]
     tl.store(out + token * HIDDEN + feature, to_bf16(value), mask=(feature < HIDDEN) & (token < num_tokens))
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
-def _shared_down(
-    hidden, weight, out, num_tokens,
-    HIDDEN: tl.constexpr, INTER: tl.constexpr, FEATURES: tl.constexpr, TOKENS: tl.constexpr,
-    WARPS: tl.constexpr, LANES: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def ride_down(index, num_tokens, args, CONSTANTS: tl.constexpr):
+    """`down_program` as the rider of a `SortExtension`."""
+    hidden, weight, out = args
     down_program(
-        tl.program_id(0), hidden, weight, out, num_tokens, HIDDEN, INTER, FEATURES, TOKENS, WARPS, LANES
+        index, hidden, weight, out, num_tokens,
+        CONSTANTS[0], CONSTANTS[1], CONSTANTS[2], CONSTANTS[3], CONSTANTS[4], CONSTANTS[5], CONSTANTS[6],
     )  # fmt: skip
 
 
-class Tiles(NamedTuple):
-    """The GEMM of M tokens: constexprs of `down_program`, its programs, and stages for the launch."""
-
-    features: int
-    tokens: int
-    stages: int
-    programs: int
+@triton.jit(do_not_specialize=["num_tokens"])
+def _shared_down(hidden, weight, out, num_tokens, CONSTANTS: tl.constexpr):
+    ride_down(tl.program_id(0), num_tokens, (hidden, weight, out), CONSTANTS)
 
 
-def tiles(num_tokens: int, width: int) -> Tiles:
-    """Of 1 to 128 tokens and H = width."""
-    _, features, tokens, stages = next(row for row in _TILES[warp_size()] if num_tokens <= row[0])
-    return Tiles(features, tokens, stages, triton.cdiv(width, features) * triton.cdiv(num_tokens, tokens))
+def down_extension(hidden: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> SortExtension:
+    """The GEMM for 1 <= M <= 128 tokens into out [M, H], to ride in a launch of WARPS warps. Checks nothing."""
+    m, width = out.shape
+    features, tokens, stages = next(row[1:] for row in _TILES[warp_size()] if m <= row[0])
+    constants = (width, hidden.shape[1], features, tokens, stages, WARPS, warp_size())
+    programs = triton.cdiv(width, features) * triton.cdiv(m, tokens)
+    return SortExtension(ride_down, (hidden, weight, out), constants, programs)
 
 
 def check_down(hidden: torch.Tensor, weight: torch.Tensor) -> None:
@@ -178,13 +175,9 @@ def check_down(hidden: torch.Tensor, weight: torch.Tensor) -> None:
 
 
 def launch_down(hidden: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
-    """Launch for 1 <= M <= 128 tokens into out [M, H]. Checks nothing."""
-    m, width = out.shape
-    of = tiles(m, width)
-    _shared_down[(of.programs,)](
-        hidden, weight, out, m, HIDDEN=width, INTER=hidden.shape[1], FEATURES=of.features, TOKENS=of.tokens,
-        WARPS=WARPS, LANES=warp_size(), num_warps=WARPS, num_stages=of.stages,
-    )  # fmt: skip
+    """The same as a launch of its own."""
+    of = down_extension(hidden, weight, out)
+    _shared_down[(of.rider_programs,)](*of.rider_args, len(out), of.rider_constants, num_warps=WARPS)
 
 
 def down(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ import triton.language as tl
 from . import checks
 from .bf16 import to_bf16
 from .exponential import exp_parts
+from .moe_sort import SortExtension
 
 MAX_TOKENS = 128
 WARPS = 4  # of a launch, as in those that the programs ride in
@@ -66,10 +67,15 @@ def situ_program(
 
 
 @triton.jit
-def _situ(
-    gate_up, hidden, INTER: tl.constexpr, BETA: tl.constexpr, LINEAR_BETA: tl.constexpr, COLUMNS: tl.constexpr
-):  # fmt: skip
-    situ_program(tl.program_id(0), gate_up, hidden, INTER, BETA, LINEAR_BETA, COLUMNS)
+def ride_situ(index, num_tokens, args, CONSTANTS: tl.constexpr):
+    """`situ_program` as the rider of a `SortExtension`."""
+    gate_up, hidden = args
+    situ_program(index, gate_up, hidden, CONSTANTS[0], CONSTANTS[1], CONSTANTS[2], CONSTANTS[3])
+
+
+@triton.jit
+def _situ(gate_up, hidden, CONSTANTS: tl.constexpr):
+    ride_situ(tl.program_id(0), 0, (gate_up, hidden), CONSTANTS)
 
 
 def check_situ(gate_up: torch.Tensor, beta: float, linear_beta: float | None) -> None:
@@ -104,13 +110,19 @@ def check_beta(name: str, value: object) -> None:
         raise ValueError(f"{name}={value!r}; accepted: finite and above 0")
 
 
-def launch_situ(gate_up: torch.Tensor, hidden: torch.Tensor, beta: float, linear_beta: float | None) -> None:
-    """Launch for M >= 1 tokens into hidden [M, S]. Checks nothing."""
+def situ_extension(
+    gate_up: torch.Tensor, hidden: torch.Tensor, beta: float, linear_beta: float | None
+) -> SortExtension:
+    """SiTU of M >= 1 tokens into hidden [M, S], to ride in a launch of any number of warps. Checks nothing."""
     m, inter = hidden.shape
-    _situ[(m * triton.cdiv(inter, COLUMNS),)](
-        gate_up, hidden, INTER=inter, BETA=float(beta),
-        LINEAR_BETA=None if linear_beta is None else float(linear_beta), COLUMNS=COLUMNS, num_warps=WARPS,
-    )  # fmt: skip
+    constants = (inter, float(beta), None if linear_beta is None else float(linear_beta), COLUMNS)
+    return SortExtension(ride_situ, (gate_up, hidden), constants, m * triton.cdiv(inter, COLUMNS))
+
+
+def launch_situ(gate_up: torch.Tensor, hidden: torch.Tensor, beta: float, linear_beta: float | None) -> None:
+    """The same as a launch of its own."""
+    of = situ_extension(gate_up, hidden, beta, linear_beta)
+    _situ[(of.rider_programs,)](*of.rider_args, of.rider_constants, num_warps=WARPS)
 
 
 def activate(gate_up: torch.Tensor, beta: float, linear_beta: float | None) -> torch.Tensor:

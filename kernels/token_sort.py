@@ -42,7 +42,7 @@ import triton.language as tl
 
 from . import checks
 from .block_counts import ALONE, any_token, blocks_of, count_blocks
-from .moe_sort import _WORDS, Sorted
+from .moe_sort import _WORDS, NO_EXTENSION, Sorted, SortExtension
 from .mx import scale_offset
 from .topk import padded_topk, warp_size, weights_of
 
@@ -136,12 +136,9 @@ def _scatter_scales(scales, byte, group, row, live, GROUPS: tl.constexpr, GROUPS
     tl.store(scales + tl.reshape(offset, (SIZE,)), tl.reshape(byte, (SIZE,)), mask=tl.reshape(mask, (SIZE,)))
 
 
-@triton.jit(
-    do_not_specialize=["num_tokens", "row_stride"],
-    do_not_specialize_on_alignment=["logits", "ids", "weights", "masks", "columns", "row_scales"],
-)
-def _sort_by_token(
-    logits, row_stride, scaling, ids, weights, masks, columns, row_scales,
+@triton.jit
+def _sort_tokens(
+    first_token, logits, row_stride, scaling, ids, weights, masks, columns, row_scales,
     sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, scales, num_tokens,
     TOPK: tl.constexpr, PAIRS: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
     GROUPS: tl.constexpr, GROUPS_PADDED: tl.constexpr,
@@ -149,7 +146,6 @@ def _sort_by_token(
 ):  # fmt: skip
     PER_WARP: tl.constexpr = PAIRS // WARPS
     SLOTS: tl.constexpr = PAIRS // EACH
-    first_token = tl.program_id(0) * EACH
     thread = tl.arange(0, PAIRS * LANES)
     token, slot = first_token + thread // LANES // SLOTS, thread // LANES % SLOTS
     live = (slot < TOPK) & (token < num_tokens)
@@ -194,15 +190,40 @@ def _sort_by_token(
         _scatter_scales(scales, byte, group, block * BLOCK + rank, live, GROUPS, GROUPS_PADDED)
 
 
+@triton.jit(
+    do_not_specialize=["num_tokens", "row_stride"],
+    do_not_specialize_on_alignment=["logits", "ids", "weights", "masks", "columns", "row_scales"],
+)
+def _sort_by_token(
+    logits, row_stride, scaling, ids, weights, masks, columns, row_scales,
+    sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, scales, num_tokens,
+    RIDER: tl.constexpr, rider_args, RIDER_CONSTANTS: tl.constexpr,
+    TOPK: tl.constexpr, PAIRS: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
+    GROUPS: tl.constexpr, GROUPS_PADDED: tl.constexpr,
+    TOKENS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    pid, sorters = tl.program_id(0), tl.cdiv(num_tokens, EACH)
+    if RIDER is not None and pid >= sorters:
+        RIDER(pid - sorters, num_tokens, rider_args, RIDER_CONSTANTS)
+    else:
+        _sort_tokens(
+            pid * EACH, logits, row_stride, scaling, ids, weights, masks, columns, row_scales,
+            sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, scales, num_tokens,
+            TOPK, PAIRS, EACH, BLOCK, GROUPS, GROUPS_PADDED, TOKENS, WARPS, LANES,
+        )  # fmt: skip
+
+
 def sort_by_token(
     logits: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, masks: torch.Tensor, columns: torch.Tensor,
     row_scales: torch.Tensor | None, out: Sorted, scales: torch.Tensor | None, block: int, scaling: float,
+    extension: SortExtension = NO_EXTENSION,
 ) -> None:  # fmt: skip
     """Launch for 1 to 512 tokens, into `weights`, `out` and `scales`. Checks nothing."""
     m, k = ids.shape
     tokens, warps, each = next(bucket for bucket in _BUCKETS if m <= bucket[0])
-    _sort_by_token[(triton.cdiv(m, each),)](
+    _sort_by_token[(triton.cdiv(m, each) + extension.rider_programs,)](
         logits, logits.stride(0), float(scaling), ids, weights, masks, columns, row_scales, *out, scales, m,
+        extension.rider, extension.rider_args, extension.rider_constants,
         TOPK=k, PAIRS=max(padded_topk(k), warps) * each, EACH=each, BLOCK=block,
         GROUPS=0 if row_scales is None else row_scales.shape[1],
         GROUPS_PADDED=0 if scales is None else scales.shape[1],

@@ -10,6 +10,7 @@ class Calls:
 
     fused: int = 0
     fallback: Counter[str] = field(default_factory=Counter)  # by reason
+    shared_fused: int = 0
     tail_fused: int = 0
     tail_fallback: Counter[str] = field(default_factory=Counter)  # of layers whose other calls are fused
 

@@ -23,7 +23,8 @@ CHOICES = {
     "K3MOE_CANARY": ("1", "0"),
 }
 
-PARTS = ("route", "sort", "shared", "tail")  # of K3MOE_FUSE
+FRONT = ("route", "sort")  # one pair of launches
+PARTS = (*FRONT, "shared", "tail")  # of K3MOE_FUSE
 NONE = "none"
 
 
@@ -55,6 +56,8 @@ def _fuse(value: str) -> tuple[tuple[str, ...], list[str]]:
     if unknown or (NONE in names and len(names) > 1):
         what = f"unknown: {', '.join(unknown)}" if unknown else f"{NONE} stands alone"
         return PARTS, [f"K3MOE_FUSE={value!r}: {what}; accepted: {NONE}, or some of {','.join(PARTS)}"]
+    if len(names & {*FRONT}) == 1:
+        return PARTS, [f"K3MOE_FUSE={value!r}: {' and '.join(FRONT)} share their launches; name both or neither"]
     return tuple(part for part in PARTS if part in names or not names), []
 
 

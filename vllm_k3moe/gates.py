@@ -51,7 +51,8 @@ def ask(root: Any, path: str) -> Any:
 
 
 _QUANT, _MOE, _EXPERTS = "routed_experts.quant_method", "moe_config", "routed_experts"
-_UP = "routed_output_transform.up_proj"
+_UP, _SHARED = "routed_output_transform.up_proj", "_shared_experts._layer"
+_LINEAR = ("UnquantizedLinearMethod",), ("vllm.model_executor.layers.linear",)
 _PARALLEL = "moe_config.moe_parallel_config"
 RUNNER = (
     Gate("quantisation", f"{_QUANT}.__class__.__name__", ("Mxfp4MoEMethod",)),
@@ -107,13 +108,26 @@ SWITCHES = (
     Gate("batch invariance", "VLLM_BATCH_INVARIANT", (False,)),
     Gate("routing simulation", "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", ("",)),
 )
+SHARED = (  # attributes of a runner; of a layer without a shared expert none is asked
+    Gate("shared expert", f"{_SHARED}.__class__.__name__", ("KimiMLP",)),
+    Gate("shared expert", f"{_SHARED}.__class__.__module__", ("vllm.models.kimi_k3.amd.linear",)),
+    Gate("shared activation", f"{_SHARED}.act_fn.__class__.__name__", ("SituAndMul",)),
+    Gate("shared SiTU beta", f"{_SHARED}.act_fn.beta", (SITU_BETA,)),
+    Gate("shared SiTU linear beta", f"{_SHARED}.act_fn.linear_beta", (SITU_LINEAR_BETA,)),
+    Gate("shared gate_up", f"{_SHARED}.gate_up_proj.quant_method.__class__.__name__", _LINEAR[0]),
+    Gate("shared gate_up", f"{_SHARED}.gate_up_proj.quant_method.__class__.__module__", _LINEAR[1]),
+    Gate("shared down", f"{_SHARED}.down_proj.quant_method.__class__.__name__", _LINEAR[0]),
+    Gate("shared down", f"{_SHARED}.down_proj.quant_method.__class__.__module__", _LINEAR[1]),
+    Gate("shared down bias", f"{_SHARED}.down_proj.bias", (None,)),
+    Gate("shared down's sum over ranks", f"{_SHARED}.down_proj.reduce_results", (False,)),
+)
 TAIL = (  # attributes of a runner; of a layer whose tail is not sharded none is asked
     Gate("latent norm", "routed_output_transform.norm.__class__.__name__", ("RMSNorm",)),
     Gate("latent norm", "routed_output_transform.norm.__class__.__module__", ("vllm.model_executor.layers.layernorm",)),
     Gate("latent norm", "routed_output_transform.norm.variance_size_override", (None,)),
     Gate("latent norm", "routed_output_transform.norm.has_weight", (True,), younger=True),
-    Gate("up-projection", f"{_UP}.quant_method.__class__.__name__", ("UnquantizedLinearMethod",)),
-    Gate("up-projection", f"{_UP}.quant_method.__class__.__module__", ("vllm.model_executor.layers.linear",)),
+    Gate("up-projection", f"{_UP}.quant_method.__class__.__name__", _LINEAR[0]),
+    Gate("up-projection", f"{_UP}.quant_method.__class__.__module__", _LINEAR[1]),
     Gate("up-projection bias", f"{_UP}.bias", (None,)),
 )
 CALL = (  # attributes of a runner that may change between calls

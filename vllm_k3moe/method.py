@@ -1,7 +1,8 @@
-"""The routed experts of one latent-MoE layer, in four launches where M is small. One forward, top to bottom:
+"""The routed experts of one latent-MoE layer, in three or four launches where M is small. One forward, top to bottom:
 
     x bf16 [M, L], logits fp32 [M, E]
-      M up to 512      RoutePlan: route, sort, quantise, zero `out`          1 or 2 launches (plan.py)
+      M up to 512      RoutePlan: route, sort, quantise, zero `out`          1 or 2 launches (plan.py),
+                       which take the shared expert along                   (sort_plan.py)
       above            vLLM's select_experts, then AITER's moe_sorting with our block
     stage 1            gate and up GEMM with SiTU, by sorted row            (experts/aiter.py)
     stage 2            down GEMM, added into `out` by token
@@ -19,6 +20,7 @@ from .experts import ExpertRunner, Rows
 from .kernels.checks import MAX_TOKENS
 from .plan import RoutePlan
 from .shapes import MoEShape
+from .sort_plan import K3SortPlan
 
 # (x, logits) -> weights fp32 [M, K], ids int32 [M, K]: vLLM's router, for batches beyond the fused front
 SelectExperts = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -51,11 +53,14 @@ class K3FusedMoEMethod:
             return [f"arguments: {error}"]
         return []
 
-    def __call__(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """x bf16 [M, L] and logits [M, E] of a batch that is not refused -> a fresh bf16 [M, L]."""
+    def __call__(self, x: torch.Tensor, logits: torch.Tensor, shared: K3SortPlan | None = None) -> torch.Tensor:
+        """x bf16 [M, L] and logits [M, E] of a batch that is not refused -> a fresh bf16 [M, L].
+
+        The shared expert of the same tokens may be taken along.
+        """
         m = len(x)
         if m <= MAX_TOKENS:
-            front = self.plans[self.experts.block(m)](x, logits, self.bias)
+            front = self.plans[self.experts.block(m)](x, logits, self.bias, shared)
             assert front.zeroed is not None
             rows = Rows(x if front.rows is None else front.rows, front.scales)
             return self.experts.run(rows, front.sorted, front.zeroed)

@@ -4,6 +4,8 @@ A caller says mode and block once and gets the sorted products of every batch ba
 
     plan = RoutePlan(K3_TP8, mode="mxfp8", block=32)
     front = plan(x, logits, bias)        # front.sorted, front.rows, front.scales, front.zeroed
+
+With a `K3SortPlan` the launches take the shared expert along where that is faster.
 """
 
 from dataclasses import dataclass
@@ -15,8 +17,18 @@ from .kernels.front import Front
 from .kernels.moe_sort import WORDS, empty_sorted
 from .kernels.route_sort import route_sort
 from .kernels.route_sort_mid import route_sort_mid
+from .kernels.situ import MAX_TOKENS as MAX_RIDING
 from .kernels.topk import check_router
 from .shapes import ROUTED_SCALING, MoEShape
+from .sort_plan import NO_RIDERS, K3SortPlan
+
+
+def takes_shared(num_tokens: int) -> bool:
+    """Whether the shared expert of so many tokens rides in the front's two launches.
+
+    TODO figures
+    """
+    return 1 <= num_tokens <= MAX_RIDING
 
 
 @dataclass(frozen=True)
@@ -36,32 +48,46 @@ class RoutePlan:
         checks.experts(self.shape.experts, self.shape.topk)
         checks.scaling(self.scaling)
 
-    def launches(self, num_tokens: int) -> tuple[str, ...]:
-        """Names of the kernels that `num_tokens` tokens take, in order."""
+    def launches(self, num_tokens: int, with_shared: bool = False) -> tuple[str, ...]:
+        """Names of the kernels that `num_tokens` tokens take, in order; with a shared expert, its own among them."""
         checks.tokens(num_tokens)
         if num_tokens == 0:
             return ()
-        return ("route_sort",) if num_tokens == 1 else ("route_quantise", "sort_by_token")
+        if with_shared and takes_shared(num_tokens):
+            return ("route_quantise | situ", "sort_by_token | shared_down")
+        front = ("route_sort",) if num_tokens == 1 else ("route_quantise", "sort_by_token")
+        return (*front, "situ", "shared_down") if with_shared else front
 
     def batches(self) -> tuple[int, ...]:
         """Token counts that between them launch every specialisation, each as small as can be: what a warm-up runs."""
         return (1, 2, *token_sort.FIRST_TOKENS[1:])
 
-    def __call__(self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> Front:
-        """Run on x bf16 [M, L], logits fp32|bf16 [M, E] and bias fp32|bf16 [E]; M up to 512.
+    def __call__(
+        self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor, shared: K3SortPlan | None = None
+    ) -> Front:
+        """Run on x bf16 [M, L], logits fp32|bf16 [M, E] and bias fp32|bf16 [E]; M up to 512. `shared` of the same M
+        tokens is taken where `takes_shared`.
 
         Raises ValueError or TypeError, before anything is launched, on what the kernels do not serve.
         """
         m = self.check(x, logits, bias)
         front = self.allocate(m, x.device)
         if m:
-            self.launch(x, logits, bias, front)
+            self.launch(x, logits, bias, front, shared)
         return front
 
-    def launch(self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor, front: Front) -> None:
+    def launch(
+        self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor, front: Front, shared: K3SortPlan | None = None
+    ) -> None:
         """The launches alone, for 1 <= M <= 512 checked tokens, into buffers of `allocate`."""
-        launch = route_sort if len(x) == 1 else route_sort_mid
-        launch(logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling)
+        riders = shared.take() if shared is not None and takes_shared(len(x)) else NO_RIDERS
+        if len(x) == 1 and riders is NO_RIDERS:
+            route_sort(logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling)
+        else:
+            route_sort_mid(
+                logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling,
+                beside_route=riders.beside_route, beside_sort=riders.beside_sort,
+            )  # fmt: skip
 
     def check(self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor) -> int:
         """M, once all arguments are what the kernels serve."""

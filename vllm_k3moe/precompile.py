@@ -91,7 +91,7 @@ def chosen_mode() -> str:
 def compile_all(method: K3FusedMoEMethod, settings: Settings, device: torch.device, progress: Progress) -> int:
     """Compile into the cache folder; returns how many batch sizes were run."""
     with compiling_into(settings.cache):
-        count = warm_up(method, method.shape, device, progress, "tail" in settings.fuse)
+        count = warm_up(method, device, progress, settings.fuse)
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # a kernel that faults does it here, not at exit
     return count

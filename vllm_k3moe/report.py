@@ -4,13 +4,14 @@ The first question, the platform's, is asked everywhere vLLM runs, also where th
 is imported where a layer is asked, not here.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from vllm import envs as vllm_envs
 from vllm.logger import init_logger
 
 from . import gates
-from .envs import Settings
+from .envs import PARTS, Settings
 from .versions import versions
 
 if TYPE_CHECKING:
@@ -80,22 +81,25 @@ def inactive(reasons: list[str]) -> str:
     return f"k3moe inactive: {'; '.join(reasons)}"
 
 
-def active(mode: str, method: "K3FusedMoEMethod") -> str:
-    """The one line that says what runs."""
+def active(mode: str, method: "K3FusedMoEMethod", parts: Collection[str]) -> str:
+    """The one line that says what runs; `parts` of K3MOE_FUSE are fused."""
     found = ", ".join(f"{name} {version}" for name, version in versions().items())
-    return f"k3moe active: {architecture()}, {mode}, {'; '.join(ranges(method))}; {method.experts.description}; {found}"
+    fused = ", ".join(part for part in PARTS if part in parts) or "nothing"
+    launches = "; ".join(ranges(method, "shared" in parts))
+    return f"k3moe active: {architecture()}, {mode}, fused: {fused}; {launches}; {method.experts.description}; {found}"
 
 
-def ranges(method: "K3FusedMoEMethod") -> list[str]:
+def ranges(method: "K3FusedMoEMethod", with_shared: bool) -> list[str]:
     """Launches by token count, as in `M 1: route_sort`."""
     from .kernels.checks import MAX_TOKENS
+    from .kernels.situ import MAX_TOKENS as MAX_SHARED
 
     out: list[tuple[int, str]] = []
     for m in range(1, MAX_TOKENS + 1):
         if method.refuses(m):
             launches = "vLLM's path"
         else:
-            launches = " + ".join(method.plans[method.experts.block(m)].launches(m))
+            launches = " + ".join(method.plans[method.experts.block(m)].launches(m, with_shared and m <= MAX_SHARED))
         if not out or out[-1][1] != launches:
             out.append((m, launches))
     most = method.experts.max_tokens

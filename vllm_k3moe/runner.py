@@ -1,9 +1,10 @@
 """The runner that vLLM builds for Kimi-K3's latent-MoE layers in place of its own. Imported on gfx950 only.
 
 `_forward_impl` decides once per call, before vLLM would launch the shared expert: with any reason against it the call
-is `super()`'s from start to end; with none, the shared expert runs where vLLM would run it (on its side stream, or
-before) and the routed experts are K3FusedMoEMethod's. The result is what the stock runner returns: the pair (shared,
-routed), or the routed part alone where a layer has no shared expert.
+is `super()`'s from start to end. With none the routed experts are K3FusedMoEMethod's, and up to 128 tokens the shared
+expert behind its gate_up rides in their launches; beyond, it runs where vLLM would run it (on its side stream, or
+before). The result is what the stock runner returns: the pair (shared, routed), or the routed part alone where a layer
+has no shared expert. `_shard_up_proj_tail` is decided per call, too.
 
 What depends on the weights (they are loaded after construction, and vLLM has no hook here) is prepared by the first
 eager call, which is vLLM's profile run: AITER is looked up, everything is compiled, the canary is run.
@@ -20,14 +21,19 @@ from vllm.models.kimi_k3.amd.latent_moe_runner import ROCmLatentMoERunner
 from . import gates, report
 from .canary import disagreement
 from .counters import CALLS
-from .envs import Settings, read
+from .envs import FRONT, Settings, read
 from .experts import Weights
 from .experts.build import build_experts
+from .kernels.situ import MAX_TOKENS as MAX_SHARED
 from .method import K3FusedMoEMethod
+from .parts import fusible
+from .shapes import SITU_BETA, SITU_LINEAR_BETA
+from .sort_plan import K3SortPlan
 from .tail import LatentTail
 from .warmup import compiling_into, warm_up
 
 NOT_PREPARED = "first call of the layer was inside a graph capture"
+NOT_ASKED_FOR = "K3MOE_FUSE names neither route,sort nor, for this batch, shared"
 
 
 class InactiveError(RuntimeError):
@@ -42,7 +48,7 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         self._k3_settings: Settings = read()
         self._k3_method: K3FusedMoEMethod | None = None
         self._k3_pointers: tuple[int, ...] = ()
-        self._k3_fuses_tail = False
+        self._k3_parts: frozenset[str] = frozenset()  # of K3MOE_FUSE: those that this layer fuses
         vllm_config = get_current_vllm_config_or_none()  # set while a model is built, not when it runs
         self._k3_canary = self._k3_settings.canary and report.weights_are_real(vllm_config)
         self._k3_reasons = report.static_reasons(self, vllm_config)
@@ -77,15 +83,17 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
             if experts is not None:
                 bias = self.routed_experts.e_score_correction_bias
                 method = K3FusedMoEMethod(shape, bias, experts, self._k3_select_experts)
+                parts, others = fusible(self, settings.fuse)
+                for other in others:
+                    report.logger.info_once("k3moe: %s", other, scope="global")
                 with compiling_into(settings.cache):
-                    warm_up(method, shape, weights.w13.device, report.progress, self._k3_wants_tail)
+                    warm_up(method, weights.w13.device, report.progress, parts)
                 if self._k3_canary:
                     found = disagreement(experts, weights, shape, shape.experts - 1)
                     reasons = [] if found is None else [found]
                 if not reasons:
-                    self._k3_fuses_tail = self._k3_wants_tail and not self._k3_tail_reasons()
-                    self._k3_method, self._k3_pointers = method, _pointers(weights)
-                    report.logger.info_once(report.active(mode, method), scope="global")
+                    self._k3_method, self._k3_pointers, self._k3_parts = method, _pointers(weights), parts
+                    report.logger.info_once(report.active(mode, method, parts), scope="global")
         except Exception as error:  # serving goes on by vLLM's path; strict raises below
             report.logger.debug("k3moe: preparing %s failed", self.layer_name, exc_info=True)
             reasons = [f"preparing failed: {type(error).__name__}: {error}"]
@@ -93,17 +101,6 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
             reasons = self._k3_agree(reasons)
         self._k3_reasons = reasons
         self._k3_say(reasons)
-
-    @property
-    def _k3_wants_tail(self) -> bool:
-        return self._tail_shardable and "tail" in self._k3_settings.fuse
-
-    def _k3_tail_reasons(self) -> list[str]:
-        """Why the tail stays vLLM's for good, which is logged; the rest of the layer may be fused all the same."""
-        reasons = gates.failed(gates.TAIL, self)
-        if reasons:
-            report.logger.info_once("k3moe: vLLM's latent tail: %s", "; ".join(reasons), scope="global")
-        return reasons
 
     def _k3_tail(self) -> LatentTail:
         """The tail with the weights as vLLM's modules hold them now."""
@@ -137,24 +134,54 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
             reasons.append("weights moved since they were checked")
         return reasons + self._k3_method.reasons(x, logits)
 
-    def _k3_routed(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """The routed experts [M, L]. A fault in ours is logged and final: from here on vLLM's answer."""
+    def _k3_vllms_experts(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """The routed experts [M, L] by vLLM's router and modular kernel."""
+        weights, ids = self._k3_select_experts(x, logits)
+        return self.routed_experts.forward_modular(
+            x=x, topk_weights=weights, topk_ids=ids, shared_experts=None, shared_experts_input=None
+        )
+
+    def _k3_fail(self, error: Exception) -> None:
+        """A fault in ours is logged and final: from here on vLLM's answer. K3MOE=strict raises it."""
+        if self._k3_settings.strict:
+            raise error
+        self._k3_reasons = [f"failed in serving: {type(error).__name__}: {error}"]
+        report.logger.warning("%s: %s", self.layer_name, report.inactive(self._k3_reasons), exc_info=True)
+        CALLS.fallback.update(self._k3_reasons)
+
+    def _k3_experts(self, x: torch.Tensor, logits: torch.Tensor, shared: K3SortPlan | None = None) -> torch.Tensor:
+        """The routed experts [M, L], ours if K3MOE_FUSE says so."""
         assert self._k3_method is not None
-        try:
-            routed = self._k3_method(x, logits)
-        except Exception as error:
-            if self._k3_settings.strict:
-                raise
-            self._k3_reasons = [f"failed in serving: {type(error).__name__}: {error}"]
-            report.logger.warning("%s: %s", self.layer_name, report.inactive(self._k3_reasons), exc_info=True)
-            CALLS.fallback.update(self._k3_reasons)
-            weights, ids = self._k3_select_experts(x, logits)
-            routed = self.routed_experts.forward_modular(
-                x=x, topk_weights=weights, topk_ids=ids, shared_experts=None, shared_experts_input=None
-            )
-        else:
-            CALLS.fused += 1
+        if not self._k3_parts.issuperset(FRONT):
+            return self._k3_vllms_experts(x, logits)
+        routed = self._k3_method(x, logits, shared)
+        CALLS.fused += 1
         return routed
+
+    def _k3_routed(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """The routed experts alone."""
+        try:
+            return self._k3_experts(x, logits)
+        except Exception as error:
+            self._k3_fail(error)
+            return self._k3_vllms_experts(x, logits)
+
+    def _k3_both(
+        self, x: torch.Tensor, logits: torch.Tensor, shared_input: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Shared [M, H] and routed [M, L]. gate_up is vLLM's linear and runs once, whatever becomes of the rest."""
+        mlp = self._shared_experts._layer
+        gate_up, _ = mlp.gate_up_proj(shared_input)
+        try:
+            with K3SortPlan(gate_up, mlp.down_proj.weight.data, SITU_BETA, SITU_LINEAR_BETA) as plan:
+                routed = self._k3_experts(x, logits, plan)
+            shared = plan.out
+            CALLS.shared_fused += 1
+        except Exception as error:
+            self._k3_fail(error)
+            shared, _ = mlp.down_proj(mlp.act_fn(gate_up))
+            routed = self._k3_vllms_experts(x, logits)
+        return shared, routed
 
     def _forward_impl(
         self,
@@ -165,11 +192,17 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
     ) -> Any:
         """hidden_states bf16 [M, L], router_logits fp32 [M, E] -> (shared [M, H], routed [M, L]) partial sums."""
         reasons = self._k3_call_reasons(hidden_states, router_logits)
+        with_shared = "shared" in self._k3_parts and len(hidden_states) <= MAX_SHARED
+        if not reasons and not with_shared and not self._k3_parts.issuperset(FRONT):
+            reasons = [NOT_ASKED_FOR]
         if reasons:
             CALLS.fallback.update(reasons)
             return super()._forward_impl(hidden_states, router_logits, shared_experts_input, input_ids)
         if self._shared_experts is None:
             return self._k3_routed(hidden_states, router_logits)
+        assert shared_experts_input is not None
+        if with_shared:
+            return self._k3_both(hidden_states, router_logits, shared_experts_input)
         overlapping = self._shared_experts.maybe_forward_async(shared_experts_input)
         self._maybe_apply_shared_experts(shared_experts_input, SharedExpertsOrder.NO_OVERLAP)
         routed = self._k3_routed(hidden_states, router_logits)
@@ -181,7 +214,7 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         self, fused_output: torch.Tensor, shared_output: torch.Tensor, trunc_size: int | None
     ) -> torch.Tensor:
         """Partial sums fused_output bf16 [M, L] and shared_output bf16 [M, H] -> the layer's output [M, H]."""
-        if not self._k3_fuses_tail or self._k3_reasons:
+        if "tail" not in self._k3_parts or self._k3_reasons:
             return super()._shard_up_proj_tail(fused_output, shared_output, trunc_size)
         tail = self._k3_tail()
         reasons = tail.reasons(fused_output, shared_output)
@@ -194,7 +227,8 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         except Exception as error:  # before anything was launched; vLLM's own two steps, from here on too
             if self._k3_settings.strict:
                 raise
-            self._k3_fuses_tail, reason = False, f"tail: failed in serving: {type(error).__name__}: {error}"
+            self._k3_parts -= {"tail"}
+            reason = f"tail: failed in serving: {type(error).__name__}: {error}"
             report.logger.warning("%s: k3moe: %s", self.layer_name, reason, exc_info=True)
             CALLS.tail_fallback.update([reason])
             tail.shard(shared_output).addmm_(self.routed_output_transform.norm(latent), tail.up.t())

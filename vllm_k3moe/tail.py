@@ -41,11 +41,10 @@ class LatentTail:
 
 
 def warm_up(latent: int, device: torch.device) -> None:
-    """Compile the kernel for rows of `latent` columns: however many rows Wup has, one specialisation serves."""
+    """Compile the kernel for rows of `latent` columns: one specialisation serves any M and any rows of Wup."""
 
     def zeros(*size: int) -> torch.Tensor:
         return torch.zeros(*size, dtype=torch.bfloat16, device=device)
 
-    for m in kernel.FIRST_TOKENS:
-        up = zeros(kernel.COLUMNS, latent)
-        kernel.latent_tail(zeros(m, latent), zeros(latent), 1.0, up, zeros(m, len(up)))
+    up = zeros(kernel.COLUMNS, latent)
+    kernel.latent_tail(zeros(1, latent), zeros(latent), 1.0, up, zeros(1, len(up)))

@@ -1,4 +1,4 @@
-"""gfx950 code of what K3's plan launches on fp32 logits and bias, zeroing its output: its needs and its length.
+"""gfx950 code of what a layer launches on fp32 logits and bias, zeroing its output: its needs and its length.
 
     python tests/codegen/table.py [--block 16 ...] > benchmarks/results/gfx950-codegen.csv
 
@@ -17,10 +17,11 @@ from compile_only import GFX950, activate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from vllm_k3moe.kernels import moe_sort, mx, route_sort, route_sort_mid, shared_expert, situ, token_sort
+from vllm_k3moe.kernels import latent_tail, moe_sort, mx, route_sort, route_sort_mid, shared_expert, situ, token_sort
 from vllm_k3moe.kernels import topk as router
 from vllm_k3moe.plan import RoutePlan
-from vllm_k3moe.shapes import K3_TP8, SITU_BETA, SITU_LINEAR_BETA
+from vllm_k3moe.shapes import K3_TP8, NORM_EPS, SITU_BETA, SITU_LINEAR_BETA
+from vllm_k3moe.sort_plan import K3SortPlan
 
 LABELS = ("kernel", "tokens", "mode", "block")
 FIGURES = ("waves", "vgpr", "sgpr", "lds", "spills", "scratch", "instructions", "atomics", "cache_ops")
@@ -34,11 +35,13 @@ KERNELS = (
     token_sort._sort_by_token,
     situ._situ,
     shared_expert._shared_down,
+    latent_tail._latent_tail,
 )
 SORT_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (512, "129 to 512"))
 DOWN_BUCKETS = ((1, "1 to 16"), (17, "17 to 32"), (33, "33 to 64"), (65, "65 to 128"))
 FRONT_BUCKETS = ((2, "2 to 32"), (33, "33 to 128"), (129, "129 to 256"), (257, "257 to 512"))
 BETAS = (SITU_BETA, SITU_LINEAR_BETA)
+RIDERS = {route_sort_mid._route_quantise: " | situ", token_sort._sort_by_token: " | shared_down"}
 NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}
 
 
@@ -67,22 +70,24 @@ def seen() -> set:
     return {(kernel, key) for kernel in KERNELS for cache in kernel.device_caches.values() for key in cache[0]}
 
 
-def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
+def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict[str, object]]:
     """Launch everything a plan may launch, wherever its crossover lies, and read what that newly compiled."""
     table = []
 
-    def record(launch, tokens: object, mode: str, block: object) -> None:
+    def record(launch, tokens: object, mode: str, block: object, riding: bool = False) -> None:
         before = seen()
         launch()
         for kernel, key in sorted(seen() - before, key=lambda item: NAMES[item[0]]):
             [cache] = kernel.device_caches.values()
             # a kernel without blocks is compiled once for all blocks, and for all tokens but where its slices differ
-            own = {"tokens": tokens, "block": block} if "BLOCK" in kernel.arg_names else {"tokens": "any", "block": ""}
-            if kernel is route_sort_mid._route_quantise:
-                own["tokens"] = f"{str(tokens).partition(' ')[0]} and up"
-            if kernel is shared_expert._shared_down:
+            own: dict[str, object] = {"tokens": "any", "block": ""}
+            if "BLOCK" in kernel.arg_names:
+                own = {"tokens": tokens, "block": block}
+            elif kernel is shared_expert._shared_down:
                 own["tokens"] = tokens
-            labels = {"kernel": NAMES[kernel], "mode": mode} | own
+            elif kernel is route_sort_mid._route_quantise:
+                own["tokens"] = f"{str(tokens).partition(' ')[0]} and up"
+            labels = {"kernel": NAMES[kernel] + (RIDERS[kernel] if riding else ""), "mode": mode} | own
             table.append(labels | figures(cache[0][key]))
 
     def tensors(m: int):
@@ -96,6 +101,14 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
         x, logits, bias = tensors(m)
         front(logits, bias, x, plan.allocate(m, x.device), block=plan.block, mode=plan.mode)
 
+    def launch_shared(plan: RoutePlan, m: int) -> None:
+        x, logits, bias = tensors(m)
+        plan(x, logits, bias, K3SortPlan(gate_up[:m], weight, *BETAS))
+
+    def launch_tail() -> None:
+        up = torch.empty(K3_TP8.hidden // 8, K3_TP8.latent, dtype=torch.bfloat16)
+        latent_tail.latent_tail(x[:1], up[0], NORM_EPS, up, torch.empty(1, len(up), dtype=torch.bfloat16))
+
     x, logits, bias = tensors(512)
 
     def sort(m: int, block: int) -> None:
@@ -107,6 +120,7 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
     weight = torch.empty(K3_TP8.hidden, K3_TP8.shared_inter, dtype=torch.bfloat16)
     for m, label in DOWN_BUCKETS:
         record(lambda m=m: shared_expert.shared_expert(gate_up[:m], weight, *BETAS), label, "", "")
+    record(launch_tail, "any", "", "")
     for mode in modes:
         if mode != mx.NONE:
             record(lambda mode=mode: mx.quantise(x, mode), "any", mode, "")
@@ -118,6 +132,8 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict]:
             record(lambda plan=plan: launch(route_sort.route_sort, plan, 1), "1", mode, block)
             for m, label in FRONT_BUCKETS:
                 record(lambda m=m, plan=plan: launch(route_sort_mid.route_sort_mid, plan, m), label, mode, block)
+            for m, label in DOWN_BUCKETS:
+                record(lambda m=m, plan=plan: launch_shared(plan, m), label, mode, block, riding=True)
     return table
 
 

@@ -14,24 +14,37 @@ sys.path[:0] = [{here!r}, {root!r}]
 from compile_only import GFX950, activate
 activate(GFX950)
 import table, torch
-from vllm_k3moe.plan import RoutePlan
-plan = RoutePlan(table.K3_TP8, {mode!r}, 16)
+from vllm_k3moe import warmup
+from vllm_k3moe.method import K3FusedMoEMethod
 
-def run(m):
-    plan(torch.empty(m, table.K3_TP8.latent, dtype=torch.bfloat16), torch.empty(m, 896), torch.empty(896))
+class NoExperts:
+    mode, description, max_tokens = {mode!r}, "none", 512
+    block = staticmethod(lambda m: 16)
+    batches = staticmethod(lambda: [7])
+    refuses = staticmethod(lambda m: None)
+    run = staticmethod(lambda rows, sorted, out: out)
 
-for m in plan.batches()[: {batches}]:
-    run(m)
+cpu, shape, parts = torch.device("cpu"), table.K3_TP8, {parts!r}
+method = K3FusedMoEMethod(shape, torch.empty(shape.experts), NoExperts(), None)
+counts = warmup.token_counts
+warmup.token_counts = lambda *arguments: counts(*arguments)[: {batches}]
+warmup.warm_up(method, cpu, lambda text: None, parts)
 warm = len(table.seen())
 for m in range(1, 513):
-    run(m)
+    args = torch.empty(m, shape.latent, dtype=torch.bfloat16), torch.empty(m, shape.experts)
+    if "shared" in parts and m <= 128:
+        for take in (True, False):
+            with warmup.shared_plan(shape, m, cpu) as shared:
+                take and method(*args, shared)
+    else:
+        method(*args)
 print(warm, len(table.seen()))
 """
 
 
-def compiled(mode: str, batches: int = 99) -> tuple[int, int]:
+def compiled(mode: str, parts: tuple[str, ...], batches: int = 99) -> tuple[int, int]:
     """Specialisations after a warm-up, and after every M from 1 to 512; nothing is launched."""
-    code = COMPILE.format(here=str(HERE), root=str(HERE.parents[1]), mode=mode, batches=batches)
+    code = COMPILE.format(here=str(HERE), root=str(HERE.parents[1]), mode=mode, parts=parts, batches=batches)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stderr
     warm, after = map(int, out.stdout.split())
@@ -40,11 +53,18 @@ def compiled(mode: str, batches: int = 99) -> tuple[int, int]:
 
 @pytest.mark.parametrize("mode", ["none", "mxfp8", "mxfp4"])
 def test_nothing_is_compiled_after_a_warm_up(mode):
-    warm, after = compiled(mode)
+    warm, after = compiled(mode, ("route", "sort"))
     assert warm == after
-    assert warm <= 8, "a layer shape has at most 8 specialisations"
+    assert warm <= 8, "the front of a layer shape has at most 8 specialisations"
+
+
+def test_nor_with_the_shared_expert():
+    """Riding two of launch 1 and four of launch 2; three fronts above 128 tokens; five launches alone; the tail."""
+    warm, after = compiled("mxfp8", ("route", "sort", "shared", "tail"))
+    assert warm == after
+    assert warm <= 15
 
 
 def test_a_shorter_warm_up_would_show():
-    warm, after = compiled("none", batches=2)
+    warm, after = compiled("none", ("route", "sort"), batches=2)
     assert warm < after

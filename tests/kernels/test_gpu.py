@@ -4,8 +4,12 @@ import pytest
 import torch
 
 import cases
+from vllm_k3moe.kernels.front import Front
+from vllm_k3moe.kernels.shared_expert import shared_expert
+from vllm_k3moe.kernels.situ import MAX_TOKENS
 from vllm_k3moe.plan import RoutePlan
-from vllm_k3moe.shapes import K3_TP8
+from vllm_k3moe.shapes import K3_TP8, SITU_BETA, SITU_LINEAR_BETA
+from vllm_k3moe.sort_plan import K3SortPlan
 
 pytestmark = pytest.mark.gpu
 MODES = ("none", "mxfp8", "mxfp4")
@@ -17,6 +21,14 @@ def inputs(m: int, device: torch.device, seed: int) -> tuple[torch.Tensor, torch
     x = torch.randn(m, K3_TP8.latent, generator=g, device=device).to(torch.bfloat16)
     bias = torch.randn(K3_TP8.experts, generator=g, device=device) * 0.1
     return x, torch.randn(m, K3_TP8.experts, generator=g, device=device), bias
+
+
+def shared_inputs(m: int, device: torch.device, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """gate_up and the down weight."""
+    g = torch.Generator(device).manual_seed(seed)
+    sizes = (m, 2 * K3_TP8.shared_inter), (K3_TP8.hidden, K3_TP8.shared_inter)
+    gate_up, weight = (torch.randn(*size, generator=g, device=device).to(torch.bfloat16) for size in sizes)
+    return gate_up, weight
 
 
 def valid(front, plan: RoutePlan) -> list[torch.Tensor]:
@@ -54,6 +66,37 @@ def test_100_replays_equal_eager(m, mode, device):
         eager = plan.allocate(m, device)
         poison(eager)
         plan.launch(x, logits, bias, eager)
+        for a, b in zip(valid(captured, plan), valid(eager, plan), strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("m", [m for m in TOKENS if m <= MAX_TOKENS])
+def test_100_replays_with_the_shared_expert_equal_eager(m, device):
+    """The same with the shared expert in the front's launches."""
+    plan = RoutePlan(K3_TP8, "mxfp8", block=32)
+    x, logits, bias = inputs(m, device, 0)
+    gate_up, weight = shared_inputs(m, device, 0)
+
+    def run() -> tuple[Front, torch.Tensor]:
+        front = plan.allocate(m, device)
+        poison(front)
+        with K3SortPlan(gate_up, weight, SITU_BETA, SITU_LINEAR_BETA) as shared:
+            plan.launch(x, logits, bias, front, shared)
+        return front, shared.out
+
+    run()  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured, captured_out = run()
+    for seed in range(1, 101):
+        for there, here in zip((x, logits), inputs(m, device, seed)[:2], strict=True):
+            there.copy_(here)
+        gate_up.copy_(shared_inputs(m, device, seed)[0])
+        cases.poison(captured_out)
+        graph.replay()
+        eager, out = run()
+        assert torch.equal(captured_out, out)
+        assert torch.equal(out, shared_expert(gate_up, weight, SITU_BETA, SITU_LINEAR_BETA))
         for a, b in zip(valid(captured, plan), valid(eager, plan), strict=True):
             assert torch.equal(a, b)
 

@@ -102,8 +102,8 @@ def test_no_tokens(device):
 
 
 @triton.jit
-def _count_riders(index, num_tokens, args):
-    tl.store(args[0] + index, index * 1000 + num_tokens)
+def _count_riders(index, num_tokens, args, CONSTANTS: tl.constexpr):
+    tl.store(args[0] + index, index * CONSTANTS[0] + num_tokens)
 
 
 @pytest.mark.parametrize("block", [16, 32])
@@ -111,7 +111,7 @@ def test_every_rider_runs(block, order, device, rng):
     ids, weights = cases.uniform(20, 64, 8, rng).to(device), torch.rand(20, 8, generator=rng).to(device)
     plain = moe_sort(ids, weights, 64, block)
     riders = torch.zeros(5, dtype=torch.int32, device=device)
-    extended = moe_sort(ids, weights, 64, block, SortExtension(_count_riders, (riders,), 5))
+    extended = moe_sort(ids, weights, 64, block, SortExtension(_count_riders, (riders,), (1000,), 5))
     rows = int(plain.num_valid_ids[0])
     for a, b, size in zip(plain, extended, (rows, rows, rows // block, 2), strict=True):
         assert torch.equal(a[:size], b[:size])

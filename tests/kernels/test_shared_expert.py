@@ -6,10 +6,9 @@ import triton
 import triton.language as tl
 
 import cases
-from vllm_k3moe.kernels.moe_sort import SortExtension, moe_sort
-from vllm_k3moe.kernels.shared_expert import down, down_program, launch_down, shared_expert
-from vllm_k3moe.kernels.situ import MAX_TOKENS, activate, launch_situ, situ, situ_program
-from vllm_k3moe.kernels.topk import warp_size
+from vllm_k3moe.kernels.moe_sort import moe_sort
+from vllm_k3moe.kernels.shared_expert import down, down_extension, down_program, launch_down, shared_expert
+from vllm_k3moe.kernels.situ import MAX_TOKENS, activate, launch_situ, situ, situ_extension
 from vllm_k3moe.reference import shared_hidden
 from vllm_k3moe.reference import situ as situ_oracle
 from vllm_k3moe.shapes import K3_TP8, SITU_BETA, SITU_LINEAR_BETA
@@ -122,7 +121,7 @@ def test_down_of_any_shape(m, width, inter, device, rng):
 
 @triton.jit
 def _down_staged(hidden, weight, out, num_tokens, HIDDEN: tl.constexpr, INTER: tl.constexpr, TOKENS: tl.constexpr):
-    down_program(tl.program_id(0), hidden, weight, out, num_tokens, HIDDEN, INTER, 64, TOKENS, 4, 32)
+    down_program(tl.program_id(0), hidden, weight, out, num_tokens, HIDDEN, INTER, 64, TOKENS, 4, 4, 32)
 
 
 @pytest.mark.parametrize("inter, width", [(48, 136), (384, 64), (768, 80)])
@@ -182,26 +181,20 @@ def test_no_tokens(device):
     assert shared_expert(gate_up, weight, *BETAS).shape == (0, H)
 
 
-@triton.jit
-def _ride(index, num_tokens, args):
-    """SiTU of 5 tokens of 256 columns, then the down tiles of others."""
-    gate_up, activated, hidden, weight, out, lanes = args
-    if index < 5:
-        situ_program(index, gate_up, activated, 256, 4.0, 25.0, 256)
-    elif lanes == 64:
-        down_program(index - 5, hidden, weight, out, num_tokens, 64, 256, 16, 16, 4, 64)
-    else:
-        down_program(index - 5, hidden, weight, out, num_tokens, 64, 256, 16, 16, 4, 32)
-
-
-def test_riders_compute_the_same_bits(device, rng):
-    """Both halves in the launch of a sort, behind its programs."""
+def test_either_rides_in_a_sort_of_any_router(device, rng):
+    """Behind its programs: the bits are those of launches of their own, and the sort's."""
     ids, weights = cases.uniform(5, 64, 8, rng).to(device), torch.rand(5, 8, generator=rng).to(device)
-    gate_up, hidden = randn(5, 512, rng=rng).to(device), randn(5, 256, rng=rng).to(device)
-    weight = randn(64, 256, rng=rng).to(device)
-    activated, out = (cases.Guarded((5, n), torch.bfloat16, device) for n in (256, 64))
-    args = (gate_up, activated.tensor, hidden, weight, out.tensor, warp_size())
-    moe_sort(ids, weights, 64, 16, SortExtension(_ride, args, 5 + 64 // 16))
-    assert torch.equal(activated.tensor, activate(gate_up, *BETAS))
-    assert torch.equal(out.tensor, down(hidden, weight))
-    assert activated.intact() and out.intact()
+    gate_up, weight = randn(5, 512, rng=rng).to(device), randn(64, 256, rng=rng).to(device)
+    hidden, out = (cases.Guarded((5, n), torch.bfloat16, device) for n in (256, 64))
+    alone = moe_sort(ids, weights, 64, 16)
+    for extension in (
+        situ_extension(gate_up, hidden.tensor, *BETAS),
+        down_extension(hidden.tensor, weight, out.tensor),
+    ):
+        together = moe_sort(ids, weights, 64, 16, extension)
+        rows = int(alone.num_valid_ids[0])
+        assert torch.equal(together.sorted_ids[:rows], alone.sorted_ids[:rows])
+        assert torch.equal(together.num_valid_ids, alone.num_valid_ids)
+    assert torch.equal(hidden.tensor, activate(gate_up, *BETAS))
+    assert torch.equal(out.tensor, down(hidden.tensor, weight))
+    assert hidden.intact() and out.intact()

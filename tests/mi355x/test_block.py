@@ -82,7 +82,7 @@ def layer(request, checkpoint):
         return routed.cuda(), ids.cuda()
 
     method = K3FusedMoEMethod(K3_TP8, bias, experts, select)
-    warm_up(method, K3_TP8, torch.device("cuda"), print)
+    warm_up(method, torch.device("cuda"), print)
     assert disagreement(experts, weights, K3_TP8, K3_TP8.experts - 1) is None
     return mode, bias, method
 

@@ -23,7 +23,7 @@ def other_betas(*arguments: Any, situ_beta: float, situ_linear_beta: float, **na
     return stages.flydsl_moe_stage1(*arguments, situ_beta=situ_linear_beta, situ_linear_beta=situ_beta, **named)
 
 
-def one_batch(method: Any) -> list[int]:
+def one_batch(method: Any, with_shared: bool) -> list[int]:
     """What to warm up: what is run here. All sizes take 20 s on the emulator; test_warmup_command.py has them."""
     return [TOKENS]
 
@@ -120,7 +120,7 @@ def main(rank: int, folder: Path) -> None:
 
     from vllm_k3moe import warmup
 
-    warmup.token_counts = one_batch
+    warmup.token_counts = one_batch  # type: ignore[assignment]
     x, found = torch.load(folder / "x.pt"), {}
     os.environ["K3MOE"] = "strict"
     moe = load(config, rank)

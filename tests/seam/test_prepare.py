@@ -170,7 +170,7 @@ class TestAFaultInServing:
         def fail(x, logits):
             raise RuntimeError("broken on purpose")
 
-        monkeypatch.setattr(type(fresh._k3_method), "__call__", lambda self, x, logits: fail(x, logits))
+        monkeypatch.setattr(type(fresh._k3_method), "__call__", lambda self, x, logits, shared: fail(x, logits))
         return fresh
 
     def test_vllms_experts_answer_from_then_on(self, broken, monkeypatch, caplog):

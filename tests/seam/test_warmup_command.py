@@ -19,10 +19,22 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def forget(vllm):
     """Make Triton forget, in this process, what it has compiled: what it needs next comes from a folder or is new."""
-    from vllm_k3moe.kernels import moe_sort, mx, route_sort, route_sort_mid, topk
+    from vllm_k3moe.kernels import (
+        latent_tail,
+        moe_sort,
+        mx,
+        route_sort,
+        route_sort_mid,
+        shared_expert,
+        situ,
+        token_sort,
+        topk,
+    )
+
+    modules = latent_tail, moe_sort, mx, route_sort, route_sort_mid, shared_expert, situ, token_sort, topk
 
     def run() -> None:
-        for module in (moe_sort, mx, route_sort, route_sort_mid, topk):
+        for module in modules:
             for value in vars(module).values():
                 if isinstance(value, JITFunction):
                     value.device_caches.clear()
@@ -41,7 +53,9 @@ def test_every_tile_pair_is_launched_and_our_kernels_are_kept(mode, environment,
     cache = envs.read().cache
     method = precompile.build(mode, 8, CPU)
     out = capsys.readouterr().out
-    assert out == f"compiled {method.experts.description} for {len(token_counts(method))} batch sizes into {cache}\n"
+    assert (
+        out == f"compiled {method.experts.description} for {len(token_counts(method, True))} batch sizes into {cache}\n"
+    )
     assert any(name.endswith(".hsaco") for name in files(cache / "triton"))
     assert isinstance(method.experts, A16W4Experts) is (mode == "a16w4")
     if isinstance(method.experts, A16W4Experts):

@@ -60,7 +60,8 @@ def shared_hidden(
     gate_up: torch.Tensor, beta: float = SITU_BETA, linear_beta: float | None = SITU_LINEAR_BETA
 ) -> torch.Tensor:
     """What a layer's kernels hand from gate/up to down: SiTU of gate_up bf16 [M, 2S], exact, rounded to bf16 [M, S]."""
-    return situ(*gate_up.double().chunk(2, dim=1), beta, linear_beta).to(torch.bfloat16)
+    gate, up = gate_up.double().chunk(2, dim=1)
+    return situ(gate, up, beta, linear_beta).to(torch.bfloat16)
 
 
 def latent_tail(
