@@ -41,22 +41,27 @@ def _route_quantise(
         RIDER(pid - num_tokens * (1 + SLICES), num_tokens, rider_args, RIDER_CONSTANTS)
 
 
-def route_sort_mid(
-    logits, bias, x, out: Front, *, block: int, mode: str, scaling: float = 1.0,
-    beside_route: SortExtension = NO_EXTENSION, beside_sort: SortExtension = NO_EXTENSION,
-) -> None:  # fmt: skip
-    """Launch for 1 to 512 tokens into the buffers of `out`. Checks nothing: `plan.py` checks and allocates."""
+def route_and_quantise(logits, bias, x, out: Front, mode: str, beside: SortExtension = NO_EXTENSION) -> None:
+    """The first launch, for 1 to 512 tokens into the buffers of `out`. Checks nothing."""
     m, k = out.ids.shape
     e, width = logits.shape[1], x.shape[1]
     groups = slice_groups(m)
     slices = triton.cdiv(width // GROUP, groups) if out.rows is not None or out.zeroed is not None else 0
-    _route_quantise[(m + m * slices + beside_route.rider_programs,)](
+    _route_quantise[(m + m * slices + beside.rider_programs,)](
         logits, logits.stride(0), bias, x, x.stride(0), m,
         out.ids, out.masks, out.columns, out.rows, out.row_scales, out.zeroed,
-        beside_route.rider, beside_route.rider_args, beside_route.rider_constants,
+        beside.rider, beside.rider_args, beside.rider_constants,
         NUM_EXPERTS=e, COLUMNS=padded_experts(e), TOPK=k, TOPK_PADDED=padded_topk(k),
         MODE=mode, WIDTH=width, GROUPS=groups, SLICES=slices, LANES=warp_size(), num_warps=4,
     )  # fmt: skip
+
+
+def route_sort_mid(
+    logits, bias, x, out: Front, *, block: int, mode: str, scaling: float = 1.0,
+    beside_route: SortExtension = NO_EXTENSION, beside_sort: SortExtension = NO_EXTENSION,
+) -> None:  # fmt: skip
+    """Both launches, for 1 to 512 tokens into the buffers of `out`. Checks nothing: `plan.py` checks and allocates."""
+    route_and_quantise(logits, bias, x, out, mode, beside_route)
     sort_by_token(
         logits, out.ids, out.weights, out.masks, out.columns, out.row_scales, out.sorted, out.scales, block, scaling,
         beside_sort,

@@ -195,8 +195,8 @@ def _sort_tokens(
     do_not_specialize_on_alignment=["logits", "ids", "weights", "masks", "columns", "row_scales"],
 )
 def _sort_by_token(
-    logits, row_stride, scaling, ids, weights, masks, columns, row_scales,
-    sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, scales, num_tokens,
+    num_tokens, row_stride, scaling, logits, ids, masks, columns, row_scales,  # what gfx950 has preloaded; others wait
+    weights, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, scales,
     RIDER: tl.constexpr, rider_args, RIDER_CONSTANTS: tl.constexpr,
     TOPK: tl.constexpr, PAIRS: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
     GROUPS: tl.constexpr, GROUPS_PADDED: tl.constexpr,
@@ -222,7 +222,7 @@ def sort_by_token(
     m, k = ids.shape
     tokens, warps, each = next(bucket for bucket in _BUCKETS if m <= bucket[0])
     _sort_by_token[(triton.cdiv(m, each) + extension.rider_programs,)](
-        logits, logits.stride(0), float(scaling), ids, weights, masks, columns, row_scales, *out, scales, m,
+        m, logits.stride(0), float(scaling), logits, ids, masks, columns, row_scales, weights, *out, scales,
         extension.rider, extension.rider_args, extension.rider_constants,
         TOPK=k, PAIRS=max(padded_topk(k), warps) * each, EACH=each, BLOCK=block,
         GROUPS=0 if row_scales is None else row_scales.shape[1],

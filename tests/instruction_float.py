@@ -48,6 +48,22 @@ def to_int(x: np.ndarray) -> np.ndarray:
     return np.clip(np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0)), -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
 
+def to_unsigned(x: np.ndarray) -> np.ndarray:
+    """The same for 0 to 2^32 - 1."""
+    return np.clip(np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0)), 0, 2.0**32 - 1).astype(np.uint32)
+
+
+def to_bf16(x: np.ndarray) -> np.ndarray:
+    """Bits of the nearest of the two neighbours that truncation and the next step away from 0 give; ties to even."""
+    bits = x.view(np.uint32)
+    low, high = bits >> 16, (bits >> 16) + 1
+    below, above = ((n << 16).astype(np.uint32).view(np.float32).astype(np.float64) for n in (low, high))
+    above = np.where(np.isinf(above), np.copysign(2.0**128, above), above)  # what would come next if infinity did not
+    near, far = np.abs(x - below), np.abs(above - x)
+    up = (far < near) | ((far == near) & (low % 2 == 1))
+    return np.where(np.isnan(x), low | 0x40, np.where(up & np.isfinite(x), high, low)).astype(np.uint32)
+
+
 def div_fixup(quotient: np.ndarray, denominator: np.ndarray, numerator: np.ndarray) -> np.ndarray:
     """The quotient with the right sign, what n / d is by definition, or 0 where that is far below the denormals."""
     numerator, denominator = np.broadcast_arrays(numerator, denominator)

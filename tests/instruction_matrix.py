@@ -58,28 +58,29 @@ def narrow(asm: str) -> Case:
     return Case(asm, oracle, lambda state, rng: _operands(state, rng, values))
 
 
-def mfma_bf16(asm: str) -> Case:
-    """16x16x32 on small integers, so that every sum is exact in any order. EXEC does not matter."""
-    lane = np.arange(LANES)
-    k = lane[:, None] // 16 * 8 + np.arange(8)  # of a lane's eight numbers
+def mfma_bf16(asm: str, size: int) -> Case:
+    """size x size x (512 / size) on small integers, so that every sum is exact in any order. EXEC does not matter."""
+    lane, depth, sums = np.arange(LANES), 512 // size, size * size // LANES
+    k = lane[:, None] // size * 8 + np.arange(8)  # of a lane's eight numbers
+    i = np.arange(sums)[:, None]
+    row = i // 4 * (256 // size) + lane // size * 4 + i % 4  # of a lane's sums: four in a row, the next lanes' below
 
     def matrix(state: State, register: int) -> np.ndarray:
         pairs = state.v[register : register + 4]  # (register, lane), two bf16 in each
         numbers = np.stack([pairs << 16, pairs & np.uint32(0xFFFF0000)], axis=1).reshape(8, LANES).view(np.float32)
-        out = np.zeros((16, 32))
-        out[lane[:, None] % 16, k] = numbers.T
+        out = np.zeros((size, depth))
+        out[lane[:, None] % size, k] = numbers.T
         return out
 
     def prepare(state: State, rng: np.random.Generator) -> None:
         small = rng.integers(-8, 9, (8, 2, LANES)).astype(np.float32).view(np.uint32)
-        state.v[12:20] = small[:, 0] >> 16 | small[:, 1]
-        state.v[20:24] = rng.integers(-64, 65, (4, LANES)).astype(np.float32).view(np.uint32)
+        state.v[24:32] = small[:, 0] >> 16 | small[:, 1]
+        state.v[32 : 32 + sums] = rng.integers(-64, 65, (sums, LANES)).astype(np.float32).view(np.uint32)
 
     def oracle(state: State) -> None:
-        product = matrix(state, 12) @ matrix(state, 16).T
-        for i in range(4):
-            c = state.v[20 + i].view(np.float32)
-            state.v[8 + i] = (product[lane // 16 * 4 + i, lane % 16] + c).astype(np.float32).view(np.uint32)
+        product = matrix(state, 24) @ matrix(state, 28).T
+        c = state.v[32 : 32 + sums].view(np.float32)
+        state.v[8 : 8 + sums] = (product[row, lane % size] + c).astype(np.float32).view(np.uint32)
 
     return Case(asm, oracle, prepare)
 
@@ -93,4 +94,7 @@ SMALL_FLOATS = tuple(narrow(asm) for asm in (
     "v_cvt_scalef32_pk_fp4_f32 v8, v1, v2, v3 op_sel:[0,0,1,0]",
     "v_cvt_scalef32_pk_fp4_f32 v8, v1, v2, v3 op_sel:[0,0,1,1]",
 ))  # fmt: skip
-MATRIX = (mfma_bf16("v_mfma_f32_16x16x32_bf16 v[8:11], v[12:15], v[16:19], v[20:23]"),)
+MATRIX = (
+    mfma_bf16("v_mfma_f32_16x16x32_bf16 v[8:11], v[24:27], v[28:31], v[32:35]", 16),
+    mfma_bf16("v_mfma_f32_32x32x16_bf16 v[8:23], v[24:27], v[28:31], v[32:47]", 32),
+)

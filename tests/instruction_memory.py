@@ -169,11 +169,11 @@ LDS = tuple(
     for asm in (
         *(f"ds_read_{t} v8, v1{o}" for t in ("u8", "i8", "u16", "i16", "b32") for o in ("", " offset:512")),
         *(f"ds_read_{t} v[8:{7 + n}], v1{o}" for t, n in (("b64", 2), ("b128", 4)) for o in ("", " offset:64")),
-        *(f"ds_write_{t} v1, v2{o}" for t in ("b8", "b8_d16_hi", "b16", "b32") for o in ("", " offset:260")),
+        *(f"ds_write_{t} v1, v2{o}" for t in ("b8", "b8_d16_hi", "b16", "b16_d16_hi", "b32") for o in ("", " offset:260")),
         *(f"ds_write_{t} v1, v[2:{1 + n}]{o}" for t, n in (("b64", 2), ("b128", 4)) for o in ("", " offset:128")),
         *(f"ds_read2{st}_b{32 * n} v[8:{7 + 2 * n}], v1{o}" for st in ("", "st64") for n in (1, 2)
           for o in (" offset1:2", " offset0:3 offset1:7")),
-        "ds_write2st64_b32 v1, v2, v4 offset1:1",
+        *(f"ds_write2st64_b32 v1, v2, v4{o}" for o in (" offset1:1", " offset0:2 offset1:5")),
         *(f"ds_write2_b{32 * n} v1, {d}{o}" for n, d in ((1, "v2, v4"), (2, "v[2:3], v[4:5]"))
           for o in (" offset1:1", " offset0:200 offset1:7")),
     )

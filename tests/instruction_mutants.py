@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant("scale multiplies what is narrowed", "convert.c", "isnan(scale) ? NAN : v / scale", "isnan(scale) ? NAN : v * scale",
            "v_cvt_scalef32_pk_fp4_f32 v8, v1, v2, v3"),
     Mutant("MFMA result rows in turn over the lanes", "matrix.c", "row = 4 * (l / 16) + i;", "row = l / 16 + 4 * i;",
-           "v_mfma_f32_16x16x32_bf16 v[8:11], v[12:15], v[16:19], v[20:23]"),
+           "v_mfma_f32_16x16x32_bf16 v[8:11], v[24:27], v[28:31], v[32:35]"),
     Mutant("MFMA without its addend", "matrix.c", "+ asf((u32)c)));", "));",
-           "v_mfma_f32_16x16x32_bf16 v[8:11], v[12:15], v[16:19], v[20:23]"),
+           "v_mfma_f32_16x16x32_bf16 v[8:11], v[24:27], v[28:31], v[32:35]"),
 )  # fmt: skip

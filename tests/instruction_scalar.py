@@ -107,7 +107,7 @@ def _save_exec(state: State) -> None:
 
 ARITHMETIC = (
     *(scalar(f"s_{name}_b32 s8, s1, {b}", _logic(f)) for b in ("s2", "15", "0x7f00ff") for name, f in (
-        ("and", int.__and__), ("or", int.__or__), ("lshl", lambda a, b: a << (b & 31)), ("lshr", lambda a, b: a >> (b & 31)),
+        ("and", int.__and__), ("or", int.__or__), ("xor", int.__xor__), ("lshl", lambda a, b: a << (b & 31)), ("lshr", lambda a, b: a >> (b & 31)),
     )),
     *(scalar(f"s_{name}_b64 {operands}", _logic(f, 64)) for operands in ("s[8:9], s[2:3], vcc", "vcc, exec, s[2:3]")
       for name, f in (("and", int.__and__), ("or", int.__or__), ("xor", int.__xor__), ("andn2", lambda a, b: a & ~b))),
@@ -121,6 +121,8 @@ ARITHMETIC = (
     scalar("s_mulk_i32 s8, 0x381", _quiet(lambda a, b: a * b)),
     scalar("s_mul_i32 s8, s1, s2", _quiet(lambda a, b: a * b)),
     scalar("s_mul_hi_i32 s8, s1, s2", _quiet(lambda a, b: _signed(a) * _signed(b) >> 32)),
+    scalar("s_mul_hi_u32 s8, s1, s2", _quiet(lambda a, b: a * b >> 32)),
+    scalar("s_abs_i32 s8, s1", _logic(lambda a: abs(_signed(a)))),
     scalar("s_bfe_u32 s8, s1, s2", _logic(lambda a, b: _field(a, b, False))),
     scalar("s_bfe_u32 s8, s1, 0x50003", _logic(lambda a, b: _field(a, b, False))),
     scalar("s_bfe_i32 s8, s1, s2", _logic(lambda a, b: _field(a, b, True))),

@@ -136,6 +136,7 @@ INTEGER = (
     vector("v_lshl_add_u64 v[8:9], v[2:3], v1, v[4:5]", "U", "UuU", lambda a, n, b: (a << (n & U32(7)).astype(np.uint64)) + b),
     vector("v_mul_lo_u32 v8, v1, v2", "u", "uu", np.multiply),
     vector("v_mul_i32_i24_e32 v8, v1, v2", "i", "ii", lambda a, b: _i24(a) * _i24(b)),
+    vector("v_mul_u32_u24_e32 v8, v1, v2", "u", "uu", lambda a, b: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF))),
     vector("v_mad_u32_u24 v8, v1, s2, v3", "u", "uuu", lambda a, b, c: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)) + c),
     vector("v_mad_u64_u32 v[8:9], s[10:11], v1, s2, v[4:5]", "Um", "uuU", _mad_wide),
     vector("v_addc_co_u32_e32 v8, vcc, v1, v2, vcc", "um", "uum", _add_carry),
@@ -205,6 +206,7 @@ COMPARE = (
       for e in ("e32 vcc, v[2:3], v[4:5]", "e32 vcc, s[4:5], v[4:5]", "e64 s[10:11], v[2:3], v[4:5]")),
     *(vector(f"v_cmp_{r}_f32_{e}", "m", "ff", f) for r, f in _FLOAT_RELATIONS.items()
       for e in ("e32 vcc, v1, v2", "e32 vcc, s1, v2", "e64 s[10:11], v1, v2", "e64 s[10:11], s1, 0")),
+    vector("v_cmp_ngt_f32_e64 s[10:11], |v1|, s2", "m", "ff", _FLOAT_RELATIONS["ngt"]),
 )  # fmt: skip
 
 FLOAT = (
@@ -212,6 +214,7 @@ FLOAT = (
     vector("v_sub_f32_e32 v8, v1, v2", "f", "ff", np.subtract),
     vector("v_subrev_f32_e32 v8, v1, v2", "f", "ff", lambda a, b: b - a),
     vector("v_mul_f32_e32 v8, v1, v2", "f", "ff", np.multiply),
+    vector("v_mul_f32_e64 v8, |v1|, s2", "f", "ff", np.multiply),
     vector("v_max_f32_e64 v8, v1, v2", "f", "ff", fp.maximum),
     vector("v_max_f32_e32 v8, v1, v2", "f", "ff", fp.maximum),
     vector("v_min_f32_e32 v8, v1, v2", "f", "ff", lambda a, b: -fp.maximum(-a, -b)),
@@ -227,9 +230,15 @@ FLOAT = (
     vector("v_fmac_f32_e32 v8, v1, v2", "f", "ff+", fp.fma),
     vector("v_fmamk_f32 v8, v1, 0x3fb8aa3b, v3", "f", "fff", fp.fma),
     vector("v_fmaak_f32 v8, v1, v2, 0x3fb8aa3b", "f", "fff", fp.fma),
+    vector("v_cndmask_b32_e64 v8, v1, -v2, s[12:13]", "f", "ffm", lambda a, b, m: np.where(m, b, a)),
+    vector("v_cndmask_b32_e64 v8, v1, -|v2|, s[12:13]", "f", "ffm", lambda a, b, m: np.where(m, b, a)),
+    vector("v_rsq_f32_e32 v8, v1", "f", "f", lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(np.float32)),
     vector("v_rcp_f32_e32 v8, v1", "f", "f", lambda a: np.float32(1) / a),
     vector("v_cvt_f32_i32_e32 v8, v1", "f", "i", lambda a: a.astype(np.float32)),
     vector("v_cvt_i32_f32_e32 v8, v1", "i", "f", fp.to_int),
+    vector("v_cvt_f32_u32_e32 v8, v1", "f", "u", lambda a: a.astype(np.float32)),
+    vector("v_cvt_u32_f32_e32 v8, v1", "u", "f", fp.to_unsigned),
+    vector("v_cvt_pk_bf16_f32 v8, v1, v2", "u", "ff", lambda a, b: fp.to_bf16(a) | fp.to_bf16(b) << U32(16)),
     vector("v_div_scale_f32 v8, s[10:11], v2, v2, v1", "fm", "fff", fp.div_scale),
     vector("v_div_scale_f32 v8, vcc, v1, v2, v1", "fm", "fff", fp.div_scale),
     vector("v_div_scale_f32 v8, vcc, 1.0, v2, 1.0", "fm", "fff", fp.div_scale),

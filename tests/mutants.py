@@ -21,7 +21,7 @@ TOPK, MX, EXP = "kernels/topk.py", "kernels/mx.py", "kernels/exponential.py"
 SORT, ONE, TWO = "kernels/moe_sort.py", "kernels/route_sort.py", "kernels/route_sort_mid.py"
 TOKEN, COUNTS = "kernels/token_sort.py", "kernels/block_counts.py"
 NETWORK, FRONT = "kernels/bitonic.py", "kernels/front.py"
-SITU, SHARED = "kernels/situ.py", "kernels/shared_expert.py"
+SITU, SHARED, TAIL = "kernels/situ.py", "kernels/shared_expert.py", "kernels/latent_tail.py"
 
 MUTANTS = (
     Mutant("ties go to the higher id", TOPK, "(COLUMNS - 1 - expert).to(tl.int64)", "expert.to(tl.int64)",
@@ -144,7 +144,7 @@ MUTANTS = (
            "test_shared_expert.py", "8_ulp and gate"),
     Mutant("SiTU: sigmoid of the magnitude", SITU, "BETA * p * tl.where(g < 0, e, 1.0)", "BETA * p",
            "test_shared_expert.py", "8_ulp and gate"),
-    Mutant("SiTU: a NaN becomes a number", SITU, "return tl.where(x < 0, -p, p), 1.0", "p = tl.where(p == p, p, 1.0)\n    return tl.where(x < 0, -p, p), 1.0",
+    Mutant("SiTU: a NaN becomes a number", SITU, "-RATE\n    scale, part = exp_parts(tl.where(t < -88.0, -88.0, t))", "-RATE\n    scale, part = exp_parts(tl.maximum(t, -88.0))",
            "test_shared_expert.py", "8_ulp and up"),
     Mutant("SiTU: last columns of a slice dropped", SITU, "INTER + column, to_bf16(value), mask=column < INTER", "INTER + column, to_bf16(value), mask=column < INTER - 1",
            "test_shared_expert.py", "any_width"),
@@ -152,12 +152,28 @@ MUTANTS = (
            "test_shared_expert.py", "exact and 17"),
     Mutant("down: tail columns not masked", SHARED, "mask = mask & (column < COLUMNS)", "mask = mask",
            "test_shared_expert.py", "down_of_any_shape and 272"),
-    Mutant("down: rows past the tokens read", SHARED, "mask = row < num_rows", "mask = row < num_rows + 1000",
-           "test_shared_expert.py", "exact and 17"),
     Mutant("down: rows past the tokens written", SHARED, "(feature < HIDDEN) & (token < num_tokens))", "(feature < HIDDEN) & (token < num_tokens + 1))",
            "test_shared_expert.py", "exact and 17"),
     Mutant("down: second group of tokens is the first", SHARED, "index // TILES * TOKENS", "index // TILES * 0",
            "test_shared_expert.py", "as_warps_of_32 and 33"),
     Mutant("down: staged tail columns not masked", SHARED, "mask & (column < INTER), live & (column < INTER)", "mask, live",
            "test_shared_expert.py", "as_warps_of_32 and 48"),
+    Mutant("riders: the first SiTU program is a slice's", TWO, "pid < num_tokens * (1 + SLICES)", "pid <= num_tokens * (1 + SLICES)",
+           "test_sort_plan.py", "riding_changes_no_bit and 17-none"),
+    Mutant("riders: the last sort program is a rider", TOKEN, "pid >= sorters", "pid >= sorters - 1",
+           "test_sort_plan.py", "riding_changes_no_bit and 17-none"),
+    Mutant("tail: a norm of the row's sum", TAIL, "/ LATENT + eps", "+ eps",
+           "test_latent_tail.py", "every_batch and 17"),
+    Mutant("tail: eps forgotten", TAIL, "/ LATENT + eps", "/ LATENT",
+           "test_latent_tail.py", "test_eps"),
+    Mutant("tail: squares of one warp's columns", TAIL, "tl.sum(tl.reshape(tl.sum(squares, axis=1), (ROWS // NEAR, WARPS, NEAR)), axis=1)", "tl.max(tl.reshape(tl.sum(squares, axis=1), (ROWS // NEAR, WARPS, NEAR)), axis=1)",
+           "test_latent_tail.py", "every_batch and 17"),
+    Mutant("tail: the norm's weight of the first columns for all", TAIL, "tl.load(from_norm + first)", "tl.load(from_norm + first * 0)",
+           "test_latent_tail.py", "every_batch and 17"),
+    Mutant("tail: the shared partial is lost", TAIL, "* scale[:, None] + shared.to(tl.float32)", "* scale[:, None] + 0 * shared.to(tl.float32)",
+           "test_latent_tail.py", "every_batch and 17"),
+    Mutant("tail: every group of tokens is the first", TAIL, "tl.program_id(0) // tiles * ROWS", "tl.program_id(0) // tiles * 0",
+           "test_latent_tail.py", "every_batch and 33"),
+    Mutant("tail: rows past the tokens written", TAIL, "tail.to(tl.bfloat16), mask=token < num_tokens)", "tail.to(tl.bfloat16), mask=token < num_tokens + 1)",
+           "test_latent_tail.py", "nothing_else_is_written"),
 )  # fmt: skip

@@ -17,7 +17,7 @@ import gfx950emu.program
 import gfx950emu.wave
 from gfx950emu.structures import Stop
 
-LANES, VGPRS, VCC, EXEC, SCC = 64, 32, 106, 126, 253
+LANES, VGPRS, VCC, EXEC, SCC = 64, 48, 106, 126, 253
 # The MODE register of every kernel of ours: nearest even, denormals kept, IEEE and DX10_CLAMP set
 MODE = 0x3F0
 LDS_BYTES = MEMORY_BYTES = 8192

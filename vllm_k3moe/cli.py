@@ -65,11 +65,26 @@ def bench_front(args: argparse.Namespace) -> int:
 
     if not need_gpu():
         return 2
-    from vllm_k3moe.bench import front
+    from vllm_k3moe.bench import front, results
 
     found = front.rows(args.m or front.TOKENS, tuple(args.mode), args.block, tuple(args.routing), args.runs, args.all)
     with Console(stderr=True).status("") as status:
-        front.write(args.out, found, status.update)
+        results.write(args.out, "us per front", front.COLUMNS, found, status.update)
+    return 0
+
+
+def bench_layer_glue(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    if not need_gpu():
+        return 2
+    from vllm_k3moe.bench import layer_glue, results
+
+    with Console(stderr=True).status("") as status:
+        found = layer_glue.rows(args.m or layer_glue.TOKENS, args.runs)
+        results.write(args.out, "us per layer", layer_glue.COLUMNS, found, status.update)
+    for line in layer_glue.crossover(results.read(args.out)[1]):
+        print(line)
     return 0
 
 
@@ -149,10 +164,16 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--ours-only", dest="all", action="store_false", help="leave the baselines out")
     p.set_defaults(run=bench_front, needs=("numpy", "torch", "triton"))
 
+    p = benches.add_parser("layer-glue", help="time a layer's small launches on this GPU, ours against stock")
+    p.add_argument("out", type=Path, metavar="CSV")
+    p.add_argument("--m", type=partial(numbers, "1 to 128", 1, 128), metavar="M,M,...", help="default: 1 to 128")
+    p.add_argument("--runs", type=int, default=2, help="times that all is measured (default 2)")
+    p.set_defaults(run=bench_layer_glue, needs=("numpy", "torch", "triton"))
+
     p = benches.add_parser("launch-floor", help="time chains of dependent empty launches on this GPU")
     p.set_defaults(run=bench_launch_floor, needs=("torch", "triton"))
 
-    p = benches.add_parser("plot", help="draw the curves of a table that `bench front` wrote")
+    p = benches.add_parser("plot", help="draw the curves of a table that `bench front` or `layer-glue` wrote")
     p.add_argument("table", type=Path, metavar="CSV")
     p.add_argument("out", type=Path, metavar="PNG")
     p.add_argument("--mode", choices=MODES, default="mxfp8")

@@ -26,17 +26,22 @@ import backends
 from cost.cycles import Trace  # type: ignore[import-not-found]
 from cost.workgroups import Launch, counts  # type: ignore[import-not-found]
 from vllm_k3moe.kernels import mx
+from vllm_k3moe.kernels.latent_tail import latent_tail
 from vllm_k3moe.kernels.route_sort import route_sort
 from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
+from vllm_k3moe.kernels.shared_expert import shared_expert
+from vllm_k3moe.kernels.situ import MAX_TOKENS as MAX_SHARED
 from vllm_k3moe.kernels.topk import topk
 from vllm_k3moe.plan import RoutePlan
-from vllm_k3moe.shapes import K3_TP8
+from vllm_k3moe.shapes import K3_TP8, NORM_EPS, SITU_BETA, SITU_LINEAR_BETA
+from vllm_k3moe.sort_plan import K3SortPlan
 
 BLOCK = 32
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LABELS = ("kernel", "M", "mode", "block")
 COUNTS = tuple(field.name for field in dataclasses.fields(Launch) if field.name != "kernel")
 CYCLES = ("cycles_slowest_workgroup", "cycles_total")
+RIDERS = {"route_quantise": " | situ", "sort_by_token": " | shared_down"}
 MAX_TRACED = 32  # tokens; a trace is ten times as slow
 NOTE = "wave instructions counted on an emulated gfx950 and cycles of a model (tests/cost/table.py): not time"
 
@@ -48,15 +53,37 @@ def inputs(m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return logits, bias, (torch.randn(m, K3_TP8.latent, generator=rng) * 3).to(torch.bfloat16)
 
 
-def fronts(m: int, modes: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], object]]]:
-    """(mode, what launches it) of all that serve M tokens."""
+def randn(*size: int) -> torch.Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(size[0])).to(torch.bfloat16)
+
+
+def shared_inputs(m: int) -> tuple[torch.Tensor, torch.Tensor, float, float]:
+    """Arguments of `shared_expert` and of K3SortPlan."""
+    return randn(m, 2 * K3_TP8.shared_inter), randn(K3_TP8.hidden, K3_TP8.shared_inter), SITU_BETA, SITU_LINEAR_BETA
+
+
+def tail_inputs(m: int) -> tuple[torch.Tensor, torch.Tensor, float, torch.Tensor, torch.Tensor]:
+    """Arguments of `latent_tail`."""
+    shard = K3_TP8.hidden // 8
+    return randn(m, K3_TP8.latent), randn(K3_TP8.latent), NORM_EPS, randn(shard, K3_TP8.latent), randn(m, shard)
+
+
+def layer(m: int, modes: tuple[str, ...]) -> Iterator[tuple[str, bool, Callable[[], object]]]:
+    """(mode, whether the shared expert rides, what launches it) of all that serve M tokens."""
     logits, bias, x = inputs(m)
-    if mx.NONE in modes:  # routing alone knows no mode: once
-        yield "", partial(topk, logits, bias, K3_TP8.topk)
+    if mx.NONE in modes:  # what knows no mode: once
+        yield "", False, partial(topk, logits, bias, K3_TP8.topk)
+        if m <= MAX_SHARED:
+            yield "", False, partial(shared_expert, *shared_inputs(m))
+            yield "", False, partial(latent_tail, *tail_inputs(m))
     for mode in modes:
-        out = RoutePlan(K3_TP8, mode, BLOCK).allocate(m, x.device)
+        plan = RoutePlan(K3_TP8, mode, BLOCK)
+        out = plan.allocate(m, x.device)
         launches = (route_sort, route_sort_mid) if m == 1 else (route_sort_mid,)
-        yield from ((mode, partial(launch, logits, bias, x, out, block=BLOCK, mode=mode)) for launch in launches)
+        for launch in launches:
+            yield mode, False, partial(launch, logits, bias, x, out, block=BLOCK, mode=mode)
+        if m <= MAX_SHARED:
+            yield mode, True, partial(plan.launch, x, logits, bias, out, K3SortPlan(*shared_inputs(m)))
 
 
 def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[dict[str, object]]:
@@ -68,12 +95,13 @@ def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[d
 
     emulator.on_launch = on_launch
     for m in (m for m in TOKENS if m <= max_tokens):
-        for mode, front in fronts(m, modes):
+        for mode, riding, launch_all in layer(m, modes):
             with emulator.options(trace=trace if m <= max_traced else None):
-                front()
+                launch_all()
             for launch, cycles in launches:
                 own_block = BLOCK if "sort" in launch.kernel else ""  # the others have no block
                 row = {"M": m, "mode": mode, "block": own_block} | dataclasses.asdict(launch)
+                row["kernel"] = launch.kernel + (RIDERS[launch.kernel] if riding else "")
                 yield row | (dict(zip(CYCLES, (max(cycles), sum(cycles)), strict=True)) if cycles else {})
             launches.clear()
 

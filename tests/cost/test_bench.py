@@ -8,8 +8,13 @@ from vllm_k3moe.bench import gfx950
 pytestmark = pytest.mark.host
 
 
+def served(mode: str, m: int, part: str) -> dict[str, object]:
+    [row] = [row for row in gfx950.served() if (row["mode"], row["M"], row["part"]) == (mode, m, part)]
+    return row
+
+
 def test_two_launches_are_added_up():
-    [row] = [row for row in gfx950.served() if (row["mode"], row["M"]) == ("mxfp8", 8)]
+    row = served("mxfp8", 8, "front")
     parts = [
         r
         for r in gfx950.rows()
@@ -22,15 +27,22 @@ def test_two_launches_are_added_up():
 
 
 def test_one_launch_is_itself():
-    [row] = [row for row in gfx950.served() if (row["mode"], row["M"]) == ("mxfp4", 1)]
+    row = served("mxfp4", 1, "front")
     [part] = [r for r in gfx950.rows() if (r["kernel"], r["mode"], r["M"]) == ("route_sort", "mxfp4", "1")]
     assert row["instructions"] == int(part["instructions"])
+
+
+def test_the_shared_expert_is_in_its_launches():
+    riding = [r for r in gfx950.rows() if (r["mode"], r["M"]) == ("mxfp8", "16") and " | " in r["kernel"]]
+    row = served("mxfp8", 16, "shared")
+    assert row["launches"] == len(riding) == 2
+    assert row["instructions"] == sum(int(r["instructions"]) for r in riding)
 
 
 def test_every_served_launch_is_printed(capsys):
     assert cli.main(["bench", "gfx950"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("mxfp8") == len({row["M"] for row in gfx950.rows()})
+    assert printed.count("mxfp8") == sum(row["mode"] == "mxfp8" for row in gfx950.served())
     assert "not time" in printed
 
 

@@ -9,10 +9,8 @@ Columns, microseconds of one front by graph replay, four inputs in turn:
 What is timed is checked: every product of every input against the oracle, out of poisoned buffers.
 """
 
-import csv
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
 import triton
@@ -25,7 +23,7 @@ from ..kernels.topk import topk
 from ..plan import RoutePlan
 from ..shapes import K3_TP8
 from ..verify import compare, inputs, run_poisoned
-from .machine import Timing, about, replay
+from .machine import Timing, replay
 from .routing import KINDS
 
 INPUTS = 4
@@ -154,17 +152,3 @@ def rows(tokens: tuple[int, ...], modes: tuple[str, ...], blocks: tuple[int, ...
                         if baselines:
                             row |= {"unfused": case.unfused().median, "torch": case.torch().median}
                         yield {k: f"{v:.2f}" if isinstance(v, float) else v for k, v in row.items()}
-
-
-def write(out: Path, found: Iterator[dict[str, object]], progress: Callable[[str], None]) -> None:
-    """A CSV whose first line says what it was measured on; written whole or not at all."""
-    partial = out.with_suffix(".partial")
-    with partial.open("w", newline="") as file:
-        file.write(f"# us per front; {'; '.join(f'{k} {v}' for k, v in about().items())}\n")
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in found:
-            writer.writerow(row)
-            file.flush()
-            progress(f"run {row['run']}, M={row['M']}, {row['mode']}, {row['routing']}: {row['ours']} us")
-    partial.replace(out)

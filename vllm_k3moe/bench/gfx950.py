@@ -2,18 +2,21 @@
 
 import csv
 import sys
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from ..kernels import mx
+from ..kernels.situ import MAX_TOKENS as MAX_SHARED
 from ..plan import RoutePlan
 from ..shapes import K3_TP8
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 TABLE = RESULTS / "gfx950-cost.csv"
 BLOCK = 32
+MODELESS = ("situ", "shared_down", "latent_tail")
 COLUMNS = ("instructions", "instructions_largest_workgroup", "cycles_slowest_workgroup", "cycles_total", "cache_ops")
 
 
@@ -23,17 +26,24 @@ def rows() -> list[dict[str, str]]:
     return list(csv.DictReader(lines))
 
 
+def parts(mode: str, m: int) -> dict[str, tuple[str, ...]]:
+    """What is served at M tokens, by kernels' names: the front, the front with the shared expert, the tail."""
+    plan = RoutePlan(K3_TP8, mode, BLOCK)
+    if m > MAX_SHARED:
+        return {"front": plan.launches(m)}
+    return {"front": plan.launches(m), "shared": plan.launches(m, with_shared=True), "tail": ("latent_tail",)}
+
+
 def served() -> list[dict[str, object]]:
-    """Per mode and M the launches that the plan serves, their figures added up; "" where the model has none."""
+    """Per mode, M and part the launches served, their figures added up; "" where the model has none."""
     by_launch = {(row["kernel"], row["mode"], int(row["M"])): row for row in rows()}
     counts = sorted({m for _, _, m in by_launch})
     out: list[dict[str, object]] = []
-    for mode in mx.MODES:
-        plan = RoutePlan(K3_TP8, mode, BLOCK)
-        for m in counts:
-            launches = [by_launch[name, mode, m] for name in plan.launches(m)]
+    for mode, m in product(mx.MODES, counts):
+        for part, names in parts(mode, m).items():
+            launches = [by_launch[name, "" if name in MODELESS else mode, m] for name in names]
             sums = {c: sum(int(row[c]) for row in launches) if all(row[c] for row in launches) else "" for c in COLUMNS}
-            out.append({"mode": mode, "M": m, "launches": len(plan.launches(m)), **sums})
+            out.append({"mode": mode, "M": m, "part": part, "launches": len(names), **sums})
     return out
 
 
@@ -43,10 +53,13 @@ def run() -> int:
         print(f"k3moe: {TABLE.name} comes with a source checkout of vllm-k3moe, not with the wheel", file=sys.stderr)
         return 2
     table = Table(title="Served launches on emulated gfx950: counts and a model's cycles, not time")
-    names = ("mode", "M", "launches", "instructions", "largest group", "slowest, cycles", "all, cycles", "wbl2, inv")
+    counted = ("instructions", "largest group", "slowest, cycles", "all, cycles", "wbl2, inv")
+    names = ("mode", "M", "part", "launches", *counted)
     for name in names:
-        table.add_column(name, justify="left" if name == "mode" else "right")
+        table.add_column(name, justify="left" if name in ("mode", "part") else "right")
     for row in served():
         table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()))
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, 110)  # or numbers are cut off
+    console.print(table)
     return 0

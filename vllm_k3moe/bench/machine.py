@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 import triton
 
-LAUNCHES, REPLAYS = 20, 40  # of what is timed in a graph; of the graph
+LAUNCHES, REPLAYS = 20, 40  # of what is timed in a graph, at least; of the graph
 
 
 class Timing(NamedTuple):
@@ -40,9 +40,10 @@ def about() -> dict[str, str]:
 
 def replay(launches: Sequence[Callable[[], object]]) -> Timing:
     """Time of one of `launches`, which take turns in a graph: each must be warm and may not synchronise."""
+    count = max(LAUNCHES, len(launches))
     graph, times = torch.cuda.CUDAGraph(), []
     with torch.cuda.graph(graph):
-        for i in range(LAUNCHES):
+        for i in range(count):
             launches[i % len(launches)]()
     for _ in range(REPLAYS):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -50,6 +51,6 @@ def replay(launches: Sequence[Callable[[], object]]) -> Timing:
         graph.replay()
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / LAUNCHES)
+        times.append(begin.elapsed_time(end) * 1000 / count)
     tenths = statistics.quantiles(times, n=10)
     return Timing(statistics.median(times), tenths[0], tenths[-1])
