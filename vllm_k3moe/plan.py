@@ -24,9 +24,10 @@ from .sort_plan import NO_RIDERS, K3SortPlan
 
 
 def takes_shared(num_tokens: int) -> bool:
-    """Whether the shared expert of so many tokens rides in the front's two launches.
+    """Whether the shared expert of so many tokens rides in the front's two launches, or runs behind its one or two.
 
-    TODO figures
+    Two launches where there are three or four. Timed were the parts alone (`shared_expert.py`, README); the two
+    arrangements side by side are what `k3moe bench layer-glue` times, and what it finds belongs here.
     """
     return 1 <= num_tokens <= MAX_RIDING
 

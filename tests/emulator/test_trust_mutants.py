@@ -12,6 +12,7 @@ from instruction_check import differences
 from instruction_mutants import MUTANTS
 
 pytestmark = pytest.mark.on("gfx950")
+TRIALS = 64  # a mutant of the sign of 0 shows in one of 300 lanes, and half of them are off
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def compiled(sources: Path) -> Any:
 def test_the_core_itself_passes(sources):
     """Unchanged but compiled in the same way, so that what fails below is the mutant's doing."""
     core = compiled(sources)
-    assert [d for asm in sorted({mutant.asm for mutant in MUTANTS}) for d in differences(asm, 24, core)] == []
+    assert [d for asm in sorted({mutant.asm for mutant in MUTANTS}) for d in differences(asm, TRIALS, core)] == []
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.what)
@@ -54,4 +55,4 @@ def test_a_test_fails(mutant, sources):
     text = file.read_text()
     assert text.count(mutant.old) == 1, f"{mutant.file} holds {mutant.old!r} {text.count(mutant.old)} times"
     file.write_text(text.replace(mutant.old, mutant.new))
-    assert differences(mutant.asm, 24, compiled(sources))
+    assert differences(mutant.asm, TRIALS, compiled(sources))

@@ -99,7 +99,7 @@ def observe(moe: Any, config: Any, x: Any) -> dict[str, Any]:
     from vllm_k3moe.counters import CALLS
     from vllm_k3moe.runner import InactiveError
 
-    CALLS.fused, CALLS.fallback = 0, Counter()
+    CALLS.fused, CALLS.shared_fused, CALLS.tail_fused, CALLS.fallback = 0, 0, 0, Counter()
     out, error = None, ""
     try:
         out = layers.forward(moe, config, x)
@@ -108,7 +108,8 @@ def observe(moe: Any, config: Any, x: Any) -> dict[str, Any]:
     runner = moe.experts
     return {
         "out": out, "error": error, "class": type(runner).__name__, "reasons": runner._k3_reasons,
-        "fused": CALLS.fused, "fallback": dict(CALLS.fallback), "sharded tail": runner._logged_sharded_tail,
+        "fused": CALLS.fused, "shared": CALLS.shared_fused, "tail": CALLS.tail_fused,
+        "fallback": dict(CALLS.fallback), "vLLM's sharded tail": runner._logged_sharded_tail,
     }  # fmt: skip
 
 
@@ -125,6 +126,9 @@ def main(rank: int, folder: Path) -> None:
     os.environ["K3MOE"] = "strict"
     moe = load(config, rank)
     found["sound"] = observe(moe, config, x)
+    os.environ["K3MOE_FUSE"] = "none"
+    found["stock"] = observe(unprepared(moe, config), config, x)
+    del os.environ["K3MOE_FUSE"]
     if rank == 1:
         aiter.DO["flydsl_moe_stage1"] = other_betas
     for mode in ("strict", "auto"):
