@@ -15,8 +15,8 @@ def test_nothing_set():
 
 def test_everything_set():
     values = {"K3MOE": "Strict", "K3MOE_EXPERTS": "aiter", "K3MOE_ALLOW_ARCH": "any", "K3MOE_CANARY": "0"}
-    got = envs.read({**values, "K3MOE_FUSE": "tail,Sort", "K3MOE_CACHE": "/mine"})
-    assert got == envs.Settings("strict", "aiter", True, False, ("sort", "tail"), Path("/mine"))
+    got = envs.read({**values, "K3MOE_FUSE": "tail,Shared", "K3MOE_CACHE": "/mine"})
+    assert got == envs.Settings("strict", "aiter", True, False, ("shared", "tail"), Path("/mine"))
     assert got.strict
 
 
@@ -39,7 +39,7 @@ def test_empty_is_the_default(name):
         ("", envs.PARTS),
         (" , ", envs.PARTS),
         ("none", ()),
-        (" Route , tail,", ("route", "tail")),
+        (" Route , tail,sort,", ("route", "sort", "tail")),
         ("tail,tail", ("tail",)),
     ],
 )
@@ -56,6 +56,13 @@ def test_parts_that_are_not_served(value, what):
     got = envs.read({"K3MOE_FUSE": value})
     assert got.fuse == envs.PARTS
     assert got.errors == (f"K3MOE_FUSE={value!r}: {what}; accepted: none, or some of route,sort,shared,tail",)
+
+
+@pytest.mark.parametrize("value", ["route", "sort,tail"])
+def test_half_a_front_is_not_served(value):
+    got = envs.read({"K3MOE_FUSE": value})
+    assert got.fuse == envs.PARTS
+    assert got.errors == (f"K3MOE_FUSE={value!r}: route and sort share their launches; name both or neither",)
 
 
 def test_the_table_in_the_docstring_names_each():

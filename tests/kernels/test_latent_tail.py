@@ -273,6 +273,14 @@ def test_rows_of_out_may_not_overlap(device):
         latent_tail(**{**arguments(device), "out": out})
 
 
+@pytest.mark.on("interpreter", "gpu")
+def test_rows_too_far_apart(device):
+    """Offsets are 32 bits wide."""
+    far = torch.empty(2**30 + 512, dtype=BF16, device=device).as_strided((2, 512), (2**30, 1))  # not touched
+    with pytest.raises(ValueError, match="y lies in 2147484672 bytes; accepted: below 2"):
+        latent_tail(**{**arguments(device), "y": far})
+
+
 def test_out_may_not_be_y(device):
     """Every program reads all of y: one that has written would change what another reads."""
     given = arguments(device)
