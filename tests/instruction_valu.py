@@ -255,6 +255,7 @@ FLOAT = (
     vector("v_pk_add_f32 v[8:9], v[2:3], s[4:5] op_sel_hi:[1,0] neg_lo:[1,0] neg_hi:[1,0]", "P", "PP", np.add),
     vector("v_pk_fma_f32 v[8:9], v[2:3], v[4:5], v[6:7] neg_lo:[1,0,0] neg_hi:[1,0,0]", "P", "PPP", fp.fma),
     vector("v_pk_fma_f32 v[8:9], v[2:3], v[4:5], s[6:7] op_sel_hi:[1,1,0] neg_lo:[1,0,0] neg_hi:[1,0,0]", "P", "PPP", fp.fma),
+    vector("v_pk_fma_f32 v[8:9], s[4:5], v[4:5], v[6:7] op_sel_hi:[0,1,1]", "P", "PPP", fp.fma),
     vector("v_pk_mov_b32 v[8:9], v[2:3], v[4:5] op_sel:[1,0]", "P", "PP", lambda a, b: (a[0], b[0])),
     vector("v_pk_mov_b32 v[8:9], v[2:3], v[4:5] op_sel:[0,1]", "P", "PP", lambda a, b: (a[0], b[0])),
     *(vector(f"v_pk_fma_f32 v[8:9], v[2:3], {b}, {c}", "P", "PPP", fp.fma) for b, c in (
