@@ -81,7 +81,7 @@ class RoutePlan:
         self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor, front: Front, shared: K3SortPlan | None = None
     ) -> None:
         """The launches alone, for 1 <= M <= 512 checked tokens, into buffers of `allocate`."""
-        riders = shared.take() if shared is not None and takes_shared(len(x)) else NO_RIDERS
+        riders = shared.take(len(x)) if shared is not None and takes_shared(len(x)) else NO_RIDERS
         if len(x) == 1 and riders is NO_RIDERS:
             route_sort(logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling)
         else:

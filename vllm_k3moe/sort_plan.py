@@ -45,10 +45,14 @@ class K3SortPlan:
         self._out = gate_up.new_empty((m, len(weight)))
         self._state = OFFERED
 
-    def take(self) -> Riders:
-        """Both kernels, for whoever launches them now."""
+    def take(self, num_tokens: int) -> Riders:
+        """Both kernels, for whoever launches them now, beside work for as many tokens."""
         if self._state != OFFERED:
             raise RuntimeError(f"the shared expert of this call is {self._state}; it can be taken once, when offered")
+        if num_tokens != len(self._out):
+            raise ValueError(
+                f"the shared expert has {len(self._out)} tokens, who takes it {num_tokens}; accepted: as many"
+            )
         self._state = TAKEN
         return Riders(situ_extension(*self._situ), down_extension(self._hidden, self._weight, self._out))
 

@@ -14,7 +14,6 @@ import torch
 import triton
 
 from .cache import FLYDSL_CACHE, private_folder
-from .envs import PARTS
 from .experts import Rows
 from .kernels.checks import MAX_TOKENS
 from .kernels.shared_expert import FIRST_TOKENS as FIRST_SHARED
@@ -43,14 +42,14 @@ def compiling_into(cache: Path) -> Iterator[None]:
                 del os.environ[FLYDSL_CACHE]
 
 
-def token_counts(method: K3FusedMoEMethod, with_shared: bool = False) -> list[int]:
+def token_counts(method: K3FusedMoEMethod, with_shared: bool) -> list[int]:
     """Batch sizes that between them need every specialisation of our kernels and every tile pair."""
     own = {m for plan in method.plans.values() for m in plan.batches()} | set(FIRST_SHARED if with_shared else ())
     return sorted({*(m for m in own if not method.refuses(m)), *method.experts.batches()})
 
 
-def warm_up(method: K3FusedMoEMethod, device: torch.device, progress: Progress, parts: Collection[str] = PARTS) -> int:
-    """Run each batch size of `token_counts` once on made-up tokens; returns how many. No result is looked at."""
+def warm_up(method: K3FusedMoEMethod, device: torch.device, progress: Progress, parts: Collection[str]) -> int:
+    """Run each batch size of `token_counts` once on made-up tokens, `parts` of K3MOE_FUSE fused; returns how many."""
     shape, with_shared = method.shape, "shared" in parts
     if "tail" in parts:
         progress("compiling the latent tail")

@@ -71,7 +71,7 @@ def test_the_sort_took_the_gemm(m, order, launched, device, rng):
         plan(*batch.front, shared)
         assert launched == ["route_quantise", "sort_by_token"]
         with pytest.raises(RuntimeError, match="shared expert of this call is taken"):
-            shared.take()
+            shared.take(m)
     assert launched == ["route_quantise", "sort_by_token"]
     assert plan.launches(m, with_shared=True) == TOGETHER
     assert torch.equal(shared.out, batch.shared())
@@ -98,13 +98,13 @@ def test_an_exception_leaves_nothing_to_run(take, launched, device, rng):
     def fail() -> None:
         with shared:
             if take:
-                shared.take()
+                shared.take(2)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert launched == []
-    for late in (shared.take, lambda: shared.out):
+    for late in (lambda: shared.take(2), lambda: shared.out):
         with pytest.raises(RuntimeError, match="is failed"):
             late()
 
@@ -114,7 +114,17 @@ def test_taken_after_its_block_is_an_error(device, rng):
     with batch.offer() as shared:
         pass
     with pytest.raises(RuntimeError, match="is done; it can be taken once, when offered"):
-        shared.take()
+        shared.take(2)
+
+
+@pytest.mark.on("gfx950", "gpu")
+def test_other_tokens_than_the_fronts(launched, device, rng):
+    """The riders' masks are by the front's number of tokens."""
+    front, other = Batch(3, SMALL, rng, device), Batch(5, SMALL, rng, device)
+    shared = other.offer()
+    with pytest.raises(ValueError, match="the shared expert has 5 tokens, who takes it 3; accepted: as many"):
+        RoutePlan(SMALL, "none", block=16)(*front.front, shared)
+    assert launched == []
 
 
 def test_two_layers_interleaved_and_nested(device, rng):

@@ -11,15 +11,17 @@ import torch
 
 from vllm_k3moe import tables
 from vllm_k3moe.canary import disagreement
+from vllm_k3moe.envs import PARTS
 from vllm_k3moe.experts import Weights, aiter_contract
 from vllm_k3moe.experts.build import build_experts
 from vllm_k3moe.gates import MODES
 from vllm_k3moe.method import K3FusedMoEMethod
-from vllm_k3moe.reference.block import quantised
+from vllm_k3moe.reference.block import quantised, shared_hidden
 from vllm_k3moe.reference.experts import experts as oracle_experts
 from vllm_k3moe.reference.mx import dequantise_mxfp4
 from vllm_k3moe.reference.routing import route
-from vllm_k3moe.shapes import K3_TP8
+from vllm_k3moe.shapes import K3_TP8, SITU_BETA, SITU_LINEAR_BETA
+from vllm_k3moe.sort_plan import K3SortPlan
 from vllm_k3moe.warmup import warm_up
 
 pytestmark = pytest.mark.mi355x
@@ -82,7 +84,7 @@ def layer(request, checkpoint):
         return routed.cuda(), ids.cuda()
 
     method = K3FusedMoEMethod(K3_TP8, bias, experts, select)
-    warm_up(method, torch.device("cuda"), print)
+    warm_up(method, torch.device("cuda"), print, PARTS)
     assert disagreement(experts, weights, K3_TP8, K3_TP8.experts - 1) is None
     return mode, bias, method
 
@@ -103,6 +105,21 @@ def test_routed_experts(m, layer, checkpoint):
     got = method(x.cuda(), logits.cuda()).float().cpu()
     per_row = (got - want).norm(dim=1) / want.norm(dim=1)
     assert float(per_row.max()) < LIMITS[mode], f"row {int(per_row.argmax())} of {m}"
+
+
+@pytest.mark.parametrize("m", [1, 8, 16, 33, 128])
+def test_the_shared_expert_rides(m, layer):
+    """In the front's launches: its output the oracle's, the routed experts' what they are without it."""
+    _, _, method = layer
+    rng = torch.Generator("cuda").manual_seed(m)
+    sizes = (m, K3_TP8.latent), (m, 2 * K3_TP8.shared_inter), (K3_TP8.hidden, K3_TP8.shared_inter)
+    x, gate_up, weight = (torch.randn(*n, generator=rng, device="cuda").to(torch.bfloat16) for n in sizes)
+    logits = torch.randn(m, K3_TP8.experts, generator=rng, device="cuda")
+    with K3SortPlan(gate_up, weight, SITU_BETA, SITU_LINEAR_BETA) as shared:
+        routed = method(x, logits, shared)
+    want = shared_hidden(gate_up.cpu()).double() @ weight.cpu().double().T
+    assert float((shared.out.cpu().double() - want).norm() / want.norm()) < 2**-8
+    torch.testing.assert_close(routed.float(), method(x, logits).float(), rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("m", [1, 3, 16, 256])

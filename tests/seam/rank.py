@@ -121,7 +121,7 @@ def main(rank: int, folder: Path) -> None:
 
     from vllm_k3moe import warmup
 
-    warmup.token_counts = one_batch  # type: ignore[assignment]
+    warmup.token_counts = one_batch
     x, found = torch.load(folder / "x.pt"), {}
     os.environ["K3MOE"] = "strict"
     moe = load(config, rank)
