@@ -65,8 +65,8 @@ def aligned(name: str, value: torch.Tensor) -> None:
     """Rows must start at multiples of 16 bytes: any other alignment would compile its own kernel, in mid-serving."""
     if value.data_ptr() % 16 or (len(value) > 1 and value.stride(0) * value.element_size() % 16):
         raise ValueError(
-            f"{name} starts at address {value.data_ptr():#x} with row stride {value.stride(0)}; accepted: rows at "
-            "multiples of 16 bytes (call .clone() first)"
+            f"{name} starts {value.data_ptr() % 16} bytes past a multiple of 16 with row stride {value.stride(0)}; "
+            "accepted: rows at multiples of 16 bytes (call .clone() first)"
         )
 
 

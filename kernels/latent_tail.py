@@ -41,6 +41,7 @@ import triton
 import triton.language as tl
 
 from . import checks
+from .bf16 import FACTOR, to_bf16
 from .topk import warp_size
 
 MAX_TOKENS = 128  # beyond, rereading y for every tile of columns costs more than a norm of its own
@@ -64,7 +65,7 @@ def _places(ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
-def _operand(loaded, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr, DTYPE: tl.constexpr):
+def _operand(loaded, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr):
     """A load -> [WARPS, ROWS, 32], for the dot. The order of the columns is the same for both of its operands."""
     TALL: tl.constexpr = LANES // 4
     if LANES == 64:
@@ -74,7 +75,7 @@ def _operand(loaded, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexp
         # in that order nothing is exchanged between lanes
         loaded = tl.reshape(loaded, (ROWS // TALL, WARPS, TALL, 4, 2, 2, 2))
         loaded = tl.permute(loaded, (1, 0, 2, 4, 5, 3, 6))
-    return tl.reshape(loaded, (WARPS, ROWS, 32)).to(DTYPE)
+    return tl.reshape(loaded, (WARPS, ROWS, 32)).to(FACTOR)
 
 
 @triton.jit
@@ -92,7 +93,6 @@ def _sum_rows(by_lane, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.conste
 def _latent_tail(
     y, y_stride, norm_weight, eps, up, out, out_stride, num_tokens,
     LATENT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr,
-    OPERAND: tl.constexpr,
 ):  # fmt: skip
     STEP: tl.constexpr = WARPS * 32
     TALLS: tl.constexpr = ROWS // (LANES // 4)
@@ -119,13 +119,12 @@ def _latent_tail(
     for step in tl.static_range(LATENT // STEP):
         value = tl.reshape(rows[step].to(tl.float32), (TALLS, WARPS * LANES * 8))
         squares += tl.sum(tl.reshape(value * value, (TALLS, WARPS, LANES, 8)), axis=3)
-        scaled = (value * gains[step].to(tl.float32)[None, :]).to(tl.bfloat16)
-        scaled = _operand(scaled, ROWS, WARPS, LANES, OPERAND)
-        weight = _operand(weights[step], COLUMNS, WARPS, LANES, OPERAND)
+        scaled = _operand(to_bf16(value * gains[step].to(tl.float32)[None, :]), ROWS, WARPS, LANES)
+        weight = _operand(weights[step], COLUMNS, WARPS, LANES)
         product = tl.dot(scaled, tl.permute(weight, (0, 2, 1)), product)
     scale = tl.rsqrt(_sum_rows(squares, ROWS, WARPS, LANES) / LATENT + eps)
     tail = tl.sum(product, axis=0) * scale[:, None] + shared.to(tl.float32)
-    tl.store(place, tail.to(tl.bfloat16), mask=token < num_tokens)
+    tl.store(place, to_bf16(tail), mask=token < num_tokens)
 
 
 def _span(rows: torch.Tensor) -> range:
@@ -177,7 +176,5 @@ def latent_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torc
         return
     _latent_tail[n // COLUMNS, triton.cdiv(m, ROWS)](
         y, y.stride(0) // 8, norm_weight, float(eps), up, out, out.stride(0) // 8, m,  # strides of 16 bytes each
-        LATENT=y.shape[1], ROWS=ROWS, COLUMNS=COLUMNS, WARPS=WARPS, LANES=warp_size(),
-        # Triton's interpreter multiplies the bit patterns of bf16; fp32 holds the same values
-        OPERAND=tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16, num_warps=WARPS,
+        LATENT=y.shape[1], ROWS=ROWS, COLUMNS=COLUMNS, WARPS=WARPS, LANES=warp_size(), num_warps=WARPS,
     )  # fmt: skip

@@ -17,7 +17,8 @@ matrix instruction.
             alone do not keep enough of a weight in flight on an H200.
 
 Tried, us on an H200 (graph replay, 24 weights in turn, S=768, H=7168, four warps) at M = 1 / 16 / 32 / 64 / 128; an
-empty kernel takes 0.8, reading the weight alone 4.6, torch.mm 5.1 / 5.5 / 5.5 / 5.9 / 5.8
+empty kernel takes 0.8, reading the weight alone 4.6, torch.mm 5.1 / 5.5 / 5.5 / 5.9 / 5.8. These are of variants before
+this file: their SiTU used exp instructions, and the served form has not been timed.
   tiles of 64 by shared memory, 5 stages   4.8 / 4.8 / 4.9 / 5.3 / -   kept; at 128 tokens 4 stages fit: 7.0
   the same with 8 warps                    5.3 / 5.3 / 5.5 / 6.3 / 6.5 lost, and the sort that it rides in has 4
   tiles of 32 / of 128 by shared memory    5.5 / 5.4 / 5.9 / 7.1 / -, of 128: - / - / 6.3 / 6.7 / 6.8  lost
@@ -25,8 +26,7 @@ empty kernel takes 0.8, reading the weight alone 4.6, torch.mm 5.1 / 5.5 / 5.5 /
   hidden by shared memory, else registers  6.9 / 7.1 / 9.1 / 16 / -    lost
 With SiTU as a launch before it: 6.0 / 6.2 / 6.4 / 6.9 / 8.5; a SiTU of a program per row and torch.mm:
 6.3 / 7.0 / 7.1 / 7.4 / 7.5, so PyTorch is faster at 128. With SiTU computed again in every program, one launch:
-11 / 11 / 17 by shared memory with 8 warps, 13 and more by registers. (SiTU in these by exp instructions; 8.5 is the sum
-of the two launches.)
+11 / 11 / 17 by shared memory with 8 warps, 13 and more by registers. (8.5 is the sum of the two launches.)
 """
 
 # ruff: noqa: RUF005  tuples grow by +, which is how Triton can grow them
@@ -164,12 +164,19 @@ def check_down(hidden: torch.Tensor, weight: torch.Tensor) -> None:
     """The demands of every kernel here that multiplies by the down weight; raises ValueError or TypeError."""
     checks.tensor("hidden", hidden, (torch.bfloat16,), (None, None))
     checks.runnable("hidden", hidden)
-    checks.tensor("weight", weight, (torch.bfloat16,), (None, hidden.shape[1]), hidden.device)
     check_tokens(hidden.shape[0])
-    check_inter(hidden.shape[1])
-    for name, value in (("hidden", hidden), ("weight", weight)):
-        checks.contiguous(name, value)
-        checks.aligned(name, value)
+    checks.contiguous("hidden", hidden)
+    checks.aligned("hidden", hidden)
+    checks.tensor("weight", weight, (torch.bfloat16,), (None, hidden.shape[1]), hidden.device)
+    check_weight(weight)
+
+
+def check_weight(weight: torch.Tensor) -> None:
+    """Of the weight [H, S] alone."""
+    checks.tensor("weight", weight, (torch.bfloat16,), (None, None))
+    checks.contiguous("weight", weight)
+    checks.aligned("weight", weight)
+    check_inter(weight.shape[1])
     if not 0 < weight.numel() < 2**30:
         raise ValueError(f"weight has shape {list(weight.shape)}; accepted: 1 to 2^30 - 1 elements")
 

@@ -176,6 +176,6 @@ MUTANTS = (
            "test_latent_tail.py", "every_batch and 17"),
     Mutant("tail: every group of tokens is the first", TAIL, "tl.program_id(1) * ROWS", "tl.program_id(1) * 0",
            "test_latent_tail.py", "every_batch and 33"),
-    Mutant("tail: rows past the tokens written", TAIL, "tail.to(tl.bfloat16), mask=token < num_tokens)", "tail.to(tl.bfloat16), mask=token < num_tokens + 1)",
+    Mutant("tail: rows past the tokens written", TAIL, "to_bf16(tail), mask=token < num_tokens)", "to_bf16(tail), mask=token < num_tokens + 1)",
            "test_latent_tail.py", "nothing_else_is_written"),
 )  # fmt: skip

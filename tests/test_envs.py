@@ -65,6 +65,19 @@ def test_half_a_front_is_not_served(value):
     assert got.errors == (f"K3MOE_FUSE={value!r}: route and sort share their launches; name both or neither",)
 
 
+def test_a_user_without_a_home(monkeypatch):
+    """As in a container with a random user id: no HOME, no entry in the table of users."""
+    import pwd
+
+    def nobody(*arguments):
+        raise KeyError(arguments)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert envs.read({}).cache.name == "vllm-k3moe"
+
+
 def test_the_table_in_the_docstring_names_each():
     for name in (*envs.CHOICES, "K3MOE_FUSE", "K3MOE_CACHE"):
         assert f"| {name} |" in envs.__doc__

@@ -13,12 +13,12 @@ def register() -> None:
     import logging
     from importlib.util import find_spec
 
-    from . import envs
-
-    settings = envs.read()
-    if settings.mode == envs.OFF or find_spec("vllm") is None:  # without vLLM there is nothing to register with
-        return
     try:
+        from . import envs
+
+        settings = envs.read()
+        if settings.mode == envs.OFF or find_spec("vllm") is None:  # without vLLM there is nothing to register with
+            return
         from . import plugin
 
         plugin.register(settings)

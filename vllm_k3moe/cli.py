@@ -164,7 +164,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--ours-only", dest="all", action="store_false", help="leave the baselines out")
     p.set_defaults(run=bench_front, needs=("numpy", "torch", "triton"))
 
-    p = benches.add_parser("layer-glue", help="time a layer's small launches on this GPU, ours against stock")
+    p = benches.add_parser("layer-glue", help="time a layer's small launches on this GPU, fused and one by one")
     p.add_argument("out", type=Path, metavar="CSV")
     p.add_argument("--m", type=partial(numbers, "1 to 128", 1, 128), metavar="M,M,...", help="default: 1 to 128")
     p.add_argument("--runs", type=int, default=2, help="times that all is measured (default 2)")

@@ -5,6 +5,7 @@ import platform
 import pwd
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -123,7 +124,11 @@ def _folder(path: Path) -> dict[str, Any]:
     except KeyError:  # a container's user without a name
         out["owner"] = str(found.st_uid)
     out |= {"mode": f"{stat.S_IMODE(found.st_mode):o}", "problem": distrust(path)}
-    sizes = [os.lstat(Path(top) / name).st_size for top, _, names in os.walk(path) for name in names]
+    sizes = []
+    for top, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):  # a server beside us compiles: its files are renamed while we look
+                sizes.append(os.lstat(Path(top) / name).st_size)
     return {**out, "files": len(sizes), "bytes": sum(sizes)}
 
 

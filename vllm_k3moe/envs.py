@@ -11,7 +11,7 @@
 """  # noqa: E501  a table
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +45,14 @@ class Settings:
         return self.mode == STRICT
 
 
+def fuses_front(parts: Collection[str]) -> bool:
+    """Whether these parts have route and sort among them, which go together."""
+    return set(FRONT) <= set(parts)
+
+
 def default_cache(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vllm-k3moe"
+    # expanduser, not Path.home(): a container's user may have neither HOME nor a name, and then it is a relative path
+    return Path(environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "vllm-k3moe"
 
 
 def _fuse(value: str) -> tuple[tuple[str, ...], list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 from .envs import Settings
 from .shapes import K3_TP8, ROUTED_SCALING, SITU_BETA, SITU_LINEAR_BETA, MoEShape
 
-SHAPES = (K3_TP8,)  # validated; S and H are the shared expert's and gate nothing here
+SHAPES = (K3_TP8,)  # validated; S and H gate the shared expert alone (parts.py)
 VLLM_VERSIONS = ("0.29", "0.30", "0.31", "0.32", "0.33")
 MODES = {"a16w4": "none", "a8w4": "mxfp8", "a4w4": "mxfp4"}  # vLLM's name: what quantises the rows
 # vLLM takes the mode from the first it knows: 0.29 and 0.30 know the second alone
@@ -186,9 +186,10 @@ def static_reasons(runner: Any, vllm_config: Any, envs: Any, mode: str, compute_
 
     moe_config = runner.moe_config
     reasons = failed(RUNNER, runner) + shape_of(moe_config)[1] + config_reasons(vllm_config) + failed(SWITCHES, envs)
-    if moe_config.in_dtype != torch.bfloat16:
-        reasons.append(f"dtype: {moe_config.in_dtype}; served: torch.bfloat16")
-    if runner.routed_experts.e_score_correction_bias is None:
+    dtype = ask(runner, "moe_config.in_dtype")
+    if dtype is not torch.bfloat16:
+        reasons.append(f"dtype: {dtype}; served: torch.bfloat16")
+    if ask(runner, "routed_experts.e_score_correction_bias") in (None, _ABSENT):
         reasons.append("routing: no e_score_correction_bias")
     if mode not in MODES:
         reasons.append(f"SiTU mode {mode!r}; served: {', '.join(MODES)}")

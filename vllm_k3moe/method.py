@@ -41,10 +41,7 @@ class K3FusedMoEMethod:
         return "0 tokens" if num_tokens == 0 else self.experts.refuses(num_tokens)
 
     def reasons(self, x: torch.Tensor, logits: torch.Tensor) -> list[str]:
-        """Why this batch takes vLLM's path; [] if it need not. What the kernels would raise on is found here."""
-        refused = self.refuses(len(x))
-        if refused is not None:
-            return [refused]
+        """Why a batch of a size that is not refused takes vLLM's path; [] if it need not: what the kernels raise on."""
         if len(x) > MAX_TOKENS:
             return []
         try:

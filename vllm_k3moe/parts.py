@@ -3,7 +3,8 @@
 from typing import Any
 
 from . import gates
-from .kernels.shared_expert import check_down
+from .kernels.shared_expert import check_weight
+from .shapes import K3_TP8
 
 
 def fusible(runner: Any, wanted: tuple[str, ...]) -> tuple[frozenset[str], list[str]]:
@@ -23,11 +24,13 @@ def fusible(runner: Any, wanted: tuple[str, ...]) -> tuple[frozenset[str], list[
 def _shared(runner: Any) -> list[str]:
     reasons = gates.failed(gates.SHARED, runner)
     if not reasons:
-        weight = runner._shared_experts._layer.down_proj.weight.data
+        weight, served = runner._shared_experts._layer.down_proj.weight.data, (K3_TP8.hidden, K3_TP8.shared_inter)
+        if tuple(weight.shape) != served:  # others would compile in serving
+            reasons.append(f"shared down: weight has shape {list(weight.shape)}; served: {list(served)}")
         try:
-            check_down(weight.new_empty((0, weight.shape[1])), weight)
+            check_weight(weight)
         except (TypeError, ValueError) as error:
-            reasons.append(str(error))
+            reasons.append(f"shared down: {error}")
     return reasons
 
 

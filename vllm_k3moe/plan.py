@@ -24,10 +24,9 @@ from .sort_plan import NO_RIDERS, K3SortPlan
 
 
 def takes_shared(num_tokens: int) -> bool:
-    """Whether the shared expert of so many tokens rides in the front's two launches, or runs behind its one or two.
+    """Whether the shared expert of so many tokens rides in the front's two launches, or runs in two behind stage 2.
 
-    Two launches where there are three or four. Timed were the parts alone (`shared_expert.py`, README); the two
-    arrangements side by side are what `k3moe bench layer-glue` times, and what it finds belongs here.
+    No GPU has timed the two arrangements side by side: `k3moe bench layer-glue` does, and what it finds belongs here.
     """
     return 1 <= num_tokens <= MAX_RIDING
 

@@ -11,12 +11,13 @@ from vllm import envs as vllm_envs
 from vllm.logger import init_logger
 
 from . import gates
-from .envs import PARTS, Settings
+from .envs import PARTS, Settings, fuses_front
 from .versions import versions
 
 if TYPE_CHECKING:
     from .method import K3FusedMoEMethod
 
+VLLMS = "vLLM's path"
 logger = init_logger("vllm.k3moe")  # below vLLM's name, whose handlers print it
 
 
@@ -85,29 +86,38 @@ def active(mode: str, method: "K3FusedMoEMethod", parts: Collection[str]) -> str
     """The one line that says what runs; `parts` of K3MOE_FUSE are fused."""
     found = ", ".join(f"{name} {version}" for name, version in versions().items())
     fused = ", ".join(part for part in PARTS if part in parts) or "nothing"
-    launches = "; ".join(ranges(method, "shared" in parts))
+    launches = "; ".join(ranges(method, parts))
     return f"k3moe active: {architecture()}, {mode}, fused: {fused}; {launches}; {method.experts.description}; {found}"
 
 
-def ranges(method: "K3FusedMoEMethod", with_shared: bool) -> list[str]:
-    """Launches by token count, as in `M 1: route_sort`."""
+def ranges(method: "K3FusedMoEMethod", parts: Collection[str]) -> list[str]:
+    """What runs by token count, as in `M 1: route_sort`."""
     from .kernels.checks import MAX_TOKENS
-    from .kernels.situ import MAX_TOKENS as MAX_SHARED
 
     out: list[tuple[int, str]] = []
     for m in range(1, MAX_TOKENS + 1):
-        if method.refuses(m):
-            launches = "vLLM's path"
-        else:
-            launches = " + ".join(method.plans[method.experts.block(m)].launches(m, with_shared and m <= MAX_SHARED))
+        launches = _launches(method, parts, m)
         if not out or out[-1][1] != launches:
             out.append((m, launches))
     most = method.experts.max_tokens
-    if most > MAX_TOKENS:
+    if most > MAX_TOKENS and fuses_front(parts):
         out.append((MAX_TOKENS + 1, "vLLM's routing, our tiles"))
-    out.append((most + 1, "vLLM's path"))
+        out.append((most + 1, VLLMS))
+    elif out[-1][1] != VLLMS:
+        out.append((MAX_TOKENS + 1, VLLMS))
     ends = [first - 1 for first, _ in out[1:]]
     spans = [
         f"{first}" if first == end else f"{first}-{end}" for (first, _), end in zip(out, [*ends, "up"], strict=True)
     ]
     return [f"M {span}: {text}" for span, (_, text) in zip(spans, out, strict=True)]
+
+
+def _launches(method: "K3FusedMoEMethod", parts: Collection[str], m: int) -> str:
+    from .kernels.situ import MAX_TOKENS as MAX_SHARED
+
+    with_shared = "shared" in parts and m <= MAX_SHARED
+    if method.refuses(m):
+        return VLLMS
+    if fuses_front(parts):
+        return " + ".join(method.plans[method.experts.block(m)].launches(m, with_shared))
+    return "vLLM's experts, situ + shared_down" if with_shared else VLLMS

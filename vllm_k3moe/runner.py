@@ -14,22 +14,23 @@ from typing import Any
 
 import torch
 from vllm.config import get_current_vllm_config_or_none
-from vllm.distributed import get_tensor_model_parallel_rank, get_tp_group, tensor_model_parallel_all_reduce
+from vllm.distributed import get_tensor_model_parallel_rank, tensor_model_parallel_all_reduce
 from vllm.model_executor.layers.fused_moe.runner.shared_experts import SharedExpertsOrder
 from vllm.models.kimi_k3.amd.latent_moe_runner import ROCmLatentMoERunner
 
 from . import gates, report
 from .canary import disagreement
 from .counters import CALLS
-from .envs import FRONT, Settings, read
+from .envs import Settings, fuses_front, read
 from .experts import Weights
 from .experts.build import build_experts
 from .kernels.situ import MAX_TOKENS as MAX_SHARED
 from .method import K3FusedMoEMethod
 from .parts import fusible
+from .ranks import agree
 from .shapes import SITU_BETA, SITU_LINEAR_BETA
 from .sort_plan import K3SortPlan
-from .tail import LatentTail
+from .tail import LatentTail, of_layer
 from .warmup import compiling_into, warm_up
 
 NOT_PREPARED = "first call of the layer was inside a graph capture"
@@ -51,15 +52,18 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         self._k3_parts: frozenset[str] = frozenset()  # of K3MOE_FUSE: those that this layer fuses
         vllm_config = get_current_vllm_config_or_none()  # set while a model is built, not when it runs
         self._k3_canary = self._k3_settings.canary and report.weights_are_real(vllm_config)
-        self._k3_reasons = report.static_reasons(self, vllm_config)
-        self._k3_say(self._k3_reasons)
+        try:
+            self._k3_reasons = report.static_reasons(self, vllm_config)
+        except Exception as error:
+            self._k3_reasons = [f"gates failed: {type(error).__name__}: {error}"]
+        self._k3_say(self._k3_reasons, "global")
 
-    def _k3_say(self, reasons: list[str]) -> None:
-        """Log, once per process group, that the fused path is off; K3MOE=strict raises instead."""
+    def _k3_say(self, reasons: list[str], scope: str) -> None:
+        """Log, by the first rank ("global") or by each, that the fused path is off; K3MOE=strict raises instead."""
         if reasons and self._k3_settings.strict:
             raise InactiveError(report.inactive(reasons) + ". K3MOE=auto runs vLLM's own path instead")
         if reasons:
-            report.logger.info_once(report.inactive(reasons), scope="global")
+            report.logger.info_once(report.inactive(reasons), scope=scope)
 
     def _k3_weights(self) -> Weights:
         layer = self.routed_experts
@@ -73,24 +77,24 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
 
     def _k3_prepare(self) -> None:
         """Build, compile and test the fused path on this layer's weights; reasons, if any, are for good."""
-        weights, settings = self._k3_weights(), self._k3_settings
-        shape, _ = gates.shape_of(self.moe_config)
-        assert shape is not None
-        mode = report.situ_mode()
+        settings = self._k3_settings
         reasons: list[str] = []
         try:
+            weights, mode = self._k3_weights(), report.situ_mode()
+            shape, _ = gates.shape_of(self.moe_config)
+            assert shape is not None
             experts, reasons = build_experts(shape, gates.MODES[mode], weights)
             if experts is not None:
                 bias = self.routed_experts.e_score_correction_bias
                 method = K3FusedMoEMethod(shape, bias, experts, self._k3_select_experts)
                 parts, others = fusible(self, settings.fuse)
                 for other in others:
-                    report.logger.info_once("k3moe: %s", other, scope="global")
+                    report.logger.info_once("k3moe: %s", other, scope="process")
                 with compiling_into(settings.cache):
                     warm_up(method, weights.w13.device, report.progress, parts)
                 if self._k3_canary:
                     found = disagreement(experts, weights, shape, shape.experts - 1)
-                    reasons = [] if found is None else [found]
+                    reasons = [] if found is None else [f"{found} in {self.layer_name}"]
                 if not reasons:
                     self._k3_method, self._k3_pointers, self._k3_parts = method, _pointers(weights), parts
                     report.logger.info_once(report.active(mode, method, parts), scope="global")
@@ -98,44 +102,58 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
             report.logger.debug("k3moe: preparing %s failed", self.layer_name, exc_info=True)
             reasons = [f"preparing failed: {type(error).__name__}: {error}"]
         if settings.strict:
-            reasons = self._k3_agree(reasons)
+            reasons = agree(reasons)
         self._k3_reasons = reasons
-        self._k3_say(reasons)
+        self._k3_say(reasons, "process")  # what one rank finds the first rank does not know
 
-    def _k3_tail(self) -> LatentTail:
-        """The tail with the weights as vLLM's modules hold them now."""
-        transform, size = self.routed_output_transform, self._up_proj_shard_size
-        first, up = get_tensor_model_parallel_rank() * size, transform.up_proj.weight.data
-        if not self._up_proj_preshard:
-            up = up.narrow(0, first, size)
-        return LatentTail(transform.norm.weight.data, transform.norm.variance_epsilon, up, first)
+    def _k3_tail(self, latent: torch.Tensor, shared: torch.Tensor) -> LatentTail | None:
+        """The tail of this batch, or None where it is vLLM's; the reasons are counted."""
+        if "tail" not in self._k3_parts or self._k3_reasons:
+            return None
+        try:
+            tail = of_layer(self.routed_output_transform, get_tensor_model_parallel_rank(), self._up_proj_shard_size)
+            reasons = tail.reasons(latent, shared)
+        except Exception as error:
+            self._k3_fail_tail(error)
+            return None
+        CALLS.tail_fallback.update(reasons)
+        return None if reasons else tail
 
-    def _k3_agree(self, reasons: list[str]) -> list[str]:
-        """Under K3MOE=strict all ranks raise or none: one that raised alone would leave the others in a collective."""
-        group = get_tp_group()
-        if group.world_size == 1:
-            return reasons
-        bad = torch.tensor([bool(reasons)], dtype=torch.int32)
-        torch.distributed.all_reduce(bad, group=group.cpu_group)
-        return reasons or (["another rank of this layer has a reason"] if bad.item() else [])
+    def _k3_fail_tail(self, error: Exception) -> None:
+        """From here on the tail is vLLM's, the rest of the layer is not. K3MOE=strict raises."""
+        if self._k3_settings.strict:
+            raise error
+        self._k3_parts -= {"tail"}
+        reason = f"tail: failed in serving: {type(error).__name__}: {error}"
+        report.logger.warning("%s: k3moe: %s", self.layer_name, reason, exc_info=True)
+        CALLS.tail_fallback.update([reason])
 
     def _k3_call_reasons(self, x: torch.Tensor, logits: torch.Tensor) -> list[str]:
-        """Why this call takes vLLM's path."""
+        """Why this call takes vLLM's path. What the log has not said yet, at the first call, it says now."""
         if self._k3_reasons:
             return self._k3_reasons
+        reasons = []
         if self._k3_method is None:
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-                return [NOT_PREPARED]
-            self._k3_prepare()
-            if self._k3_method is None:
-                return self._k3_reasons
-        reasons = gates.failed(gates.CALL, self)
-        if _pointers(self._k3_weights()) != self._k3_pointers:
-            reasons.append("weights moved since they were checked")
-        return reasons + self._k3_method.reasons(x, logits)
+                reasons = [NOT_PREPARED]
+            else:
+                self._k3_prepare()
+                if self._k3_method is None:
+                    return self._k3_reasons
+        if self._k3_method is not None:
+            refused = self._k3_method.refuses(len(x))
+            if refused is not None:
+                return [refused]
+            reasons = gates.failed(gates.CALL, self) + self._k3_method.reasons(x, logits)
+            if _pointers(self._k3_weights()) != self._k3_pointers:
+                reasons.append("weights moved since they were checked")
+        for reason in reasons:
+            report.logger.warning_once("k3moe: a call of %s is vLLM's: %s", self.layer_name, reason)
+        return reasons
 
     def _k3_vllms_experts(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """The routed experts [M, L] by vLLM's router and modular kernel."""
+        """The routed experts [M, L] by vLLM's router and modular kernel, as its own `_forward_impl` calls them."""
+        self.routed_experts._ensure_moe_quant_config_init()
         weights, ids = self._k3_select_experts(x, logits)
         return self.routed_experts.forward_modular(
             x=x, topk_weights=weights, topk_ids=ids, shared_experts=None, shared_experts_input=None
@@ -152,7 +170,7 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
     def _k3_experts(self, x: torch.Tensor, logits: torch.Tensor, shared: K3SortPlan | None = None) -> torch.Tensor:
         """The routed experts [M, L], ours if K3MOE_FUSE says so."""
         assert self._k3_method is not None
-        if not self._k3_parts.issuperset(FRONT):
+        if not fuses_front(self._k3_parts):
             return self._k3_vllms_experts(x, logits)
         routed = self._k3_method(x, logits, shared)
         CALLS.fused += 1
@@ -175,13 +193,12 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         try:
             with K3SortPlan(gate_up, mlp.down_proj.weight.data, SITU_BETA, SITU_LINEAR_BETA) as plan:
                 routed = self._k3_experts(x, logits, plan)
-            shared = plan.out
             CALLS.shared_fused += 1
+            return plan.out, routed
         except Exception as error:
             self._k3_fail(error)
-            shared, _ = mlp.down_proj(mlp.act_fn(gate_up))
-            routed = self._k3_vllms_experts(x, logits)
-        return shared, routed
+        shared, _ = mlp.down_proj(mlp.act_fn(gate_up))
+        return shared, self._k3_vllms_experts(x, logits)
 
     def _forward_impl(
         self,
@@ -193,7 +210,7 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         """hidden_states bf16 [M, L], router_logits fp32 [M, E] -> (shared [M, H], routed [M, L]) partial sums."""
         reasons = self._k3_call_reasons(hidden_states, router_logits)
         with_shared = "shared" in self._k3_parts and len(hidden_states) <= MAX_SHARED
-        if not reasons and not with_shared and not self._k3_parts.issuperset(FRONT):
+        if not reasons and not with_shared and not fuses_front(self._k3_parts):
             reasons = [NOT_ASKED_FOR]
         if reasons:
             CALLS.fallback.update(reasons)
@@ -214,23 +231,14 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         self, fused_output: torch.Tensor, shared_output: torch.Tensor, trunc_size: int | None
     ) -> torch.Tensor:
         """Partial sums fused_output bf16 [M, L] and shared_output bf16 [M, H] -> the layer's output [M, H]."""
-        if "tail" not in self._k3_parts or self._k3_reasons:
-            return super()._shard_up_proj_tail(fused_output, shared_output, trunc_size)
-        tail = self._k3_tail()
-        reasons = tail.reasons(fused_output, shared_output)
-        if reasons:
-            CALLS.tail_fallback.update(reasons)
+        tail = self._k3_tail(fused_output, shared_output)
+        if tail is None:
             return super()._shard_up_proj_tail(fused_output, shared_output, trunc_size)
         latent = tensor_model_parallel_all_reduce(fused_output)
         try:
             tail(latent, shared_output)
-        except Exception as error:  # before anything was launched; vLLM's own two steps, from here on too
-            if self._k3_settings.strict:
-                raise
-            self._k3_parts -= {"tail"}
-            reason = f"tail: failed in serving: {type(error).__name__}: {error}"
-            report.logger.warning("%s: k3moe: %s", self.layer_name, reason, exc_info=True)
-            CALLS.tail_fallback.update([reason])
+        except Exception as error:  # before anything was launched: vLLM's own two steps
+            self._k3_fail_tail(error)
             tail.shard(shared_output).addmm_(self.routed_output_transform.norm(latent), tail.up.t())
         else:
             CALLS.tail_fused += 1

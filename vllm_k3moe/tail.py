@@ -6,6 +6,7 @@ Stock takes two launches for it, an RMSNorm and a GEMM that adds; ours is one (k
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ class LatentTail:
     def reasons(self, latent: torch.Tensor, shared: torch.Tensor) -> list[str]:
         """Why this batch takes vLLM's tail; [] if it need not. What the kernel would raise on is found here."""
         if len(latent) > kernel.MAX_TOKENS:
-            return [f"tail: {len(latent)} tokens; served: up to {kernel.MAX_TOKENS}"]
+            return [f"tail: more than {kernel.MAX_TOKENS} tokens"]
         try:
             kernel.check_tail(latent, self.norm_weight, self.eps, self.up, self.shard(shared))
         except (TypeError, ValueError) as error:
@@ -38,6 +39,14 @@ class LatentTail:
     def __call__(self, latent: torch.Tensor, shared: torch.Tensor) -> None:
         """Add the tail of latent bf16 [M, L] into shared bf16 [M, H]."""
         kernel.latent_tail(latent, self.norm_weight, self.eps, self.up, self.shard(shared))
+
+
+def of_layer(transform: Any, rank: int, size: int) -> LatentTail:
+    """The tail of a rank with `size` columns, its weights as vLLM's modules hold them now."""
+    first, up = rank * size, transform.up_proj.weight.data
+    if len(up) != size:  # every rank holds all rows: until vLLM 0.31, and where they are not sharded
+        up = up.narrow(0, first, size)
+    return LatentTail(transform.norm.weight.data, transform.norm.variance_epsilon, up, first)
 
 
 def warm_up(latent: int, device: torch.device) -> None:

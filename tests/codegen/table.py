@@ -39,7 +39,7 @@ KERNELS = (
 )
 SORT_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (512, "129 to 512"))
 DOWN_BUCKETS = ((1, "1 to 16"), (17, "17 to 32"), (33, "33 to 64"), (65, "65 to 128"))
-FRONT_BUCKETS = ((2, "2 to 32"), (33, "33 to 128"), (129, "129 to 256"), (257, "257 to 512"))
+FRONT_BUCKETS = ((2, "2 to 16"), (17, "17 to 32"), (33, "33 to 128"), (129, "129 to 256"), (257, "257 to 512"))
 BETAS = (SITU_BETA, SITU_LINEAR_BETA)
 RIDERS = {route_sort_mid._route_quantise: " | situ", token_sort._sort_by_token: " | shared_down"}
 NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}

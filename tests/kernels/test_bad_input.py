@@ -194,5 +194,5 @@ def test_down_arguments(device):
     with pytest.raises(ValueError, match=r"weight has shape \[0, 64\]; accepted: 1 to 2\^30 - 1 elements"):
         down(hidden, weight[:0])
     apart = torch.zeros(2 * 64 + 1, dtype=torch.bfloat16, device=device)[1:].view(2, 64)
-    with pytest.raises(ValueError, match="hidden starts at address"):
+    with pytest.raises(ValueError, match="hidden starts 2 bytes past"):
         down(apart, weight)

@@ -47,7 +47,7 @@ def test_launches_are_those_announced(mode, device, rng):
 
 
 @pytest.mark.on("gfx950", "gpu")
-@pytest.mark.parametrize("counts", [(1, 2, 16, 17, 32), (33, 48, 128), (129, 200)])
+@pytest.mark.parametrize("counts", [(1, 2, 15, 16), (17, 32), (33, 48, 128), (129, 200)])
 def test_tokens_are_no_specialisation_key(counts, device, rng):
     """Within a bucket the first batch compiles all."""
     plan = RoutePlan(MoEShape(64, 64, 32, 4, 32, 32), "mxfp8", block=16)

@@ -6,7 +6,6 @@ python tests/seam/rank.py RANK FOLDER
 import os
 import resource
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,9 @@ def observe(moe: Any, config: Any, x: Any) -> dict[str, Any]:
     from vllm_k3moe.counters import CALLS
     from vllm_k3moe.runner import InactiveError
 
-    CALLS.fused, CALLS.shared_fused, CALLS.tail_fused, CALLS.fallback = 0, 0, 0, Counter()
+    CALLS.fused, CALLS.shared_fused, CALLS.tail_fused = 0, 0, 0
+    CALLS.fallback.clear()
+    CALLS.tail_fallback.clear()
     out, error = None, ""
     try:
         out = layers.forward(moe, config, x)

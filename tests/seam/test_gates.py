@@ -7,6 +7,10 @@ import torch
 from changed import DELETED, With, change, wrong
 
 from vllm_k3moe import gates
+from vllm_k3moe.envs import PARTS
+from vllm_k3moe.parts import fusible
+from vllm_k3moe.shapes import K3_TP8
+from vllm_k3moe.tail import of_layer
 
 pytestmark = pytest.mark.on("gfx950")
 
@@ -124,6 +128,34 @@ def test_call_gate(gate, built):
     runner, _ = built
     assert gates.failed(gates.CALL, runner) == []
     assert gates.failed(gates.CALL, change(runner, gate.path, object()))
+
+
+@pytest.mark.parametrize("gate", [*gates.SHARED, *gates.TAIL], ids=lambda g: g.path)
+def test_gate_of_a_part(gate, built):
+    runner, _ = built
+    assert gates.failed(gates.SHARED, runner) == gates.failed(gates.TAIL, runner) == []
+    own = gates.SHARED if gate in gates.SHARED else gates.TAIL
+    [reason] = gates.failed(own, change(runner, gate.path, wrong(gate)))
+    assert reason.startswith(f"{gate.what}: {gate.path} is ")
+
+
+def test_a_part_that_a_layer_cannot_fuse_is_vllms(built):
+    """With the reason; the others are not."""
+    runner, _ = built
+    parts, [other] = fusible(change(runner, "_shared_experts._layer.act_fn.beta", 1.0), PARTS)
+    assert parts == {"route", "sort"}  # one rank shards no tail
+    assert other == "shared is vLLM's: shared SiTU beta: _shared_experts._layer.act_fn.beta is 1.0; served: 4.0"
+
+
+@pytest.mark.parametrize("rank", [0, 5])
+def test_the_tail_of_any_vllm(rank, built):
+    """Until 0.31 every rank holds all rows of the up-projection."""
+    size = K3_TP8.hidden // 8
+    transform = built[0].routed_output_transform
+    tail = of_layer(transform, rank, size)
+    assert (len(tail.up), tail.first_column) == (size, rank * size)
+    own = of_layer(change(transform, "up_proj.weight.data", tail.up), rank, size)
+    assert (len(own.up), own.first_column) == (size, rank * size)
 
 
 class TestTheRunnersAnswer:

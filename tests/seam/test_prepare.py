@@ -89,7 +89,7 @@ FAULTS = {
 def test_the_canary_refuses(fault, fresh, calls):
     aiter.DO["flydsl_moe_stage1"] = fault
     [reason] = fresh._k3_call_reasons(*batch())
-    assert reason.startswith(f"canary: expert {LAST} differs")
+    assert reason.startswith(f"canary: expert {LAST} differs") and reason.endswith(f" in {fresh.layer_name}")
     assert fresh._k3_call_reasons(*batch()) == [reason]
 
 
@@ -138,10 +138,13 @@ def test_a_first_call_in_a_capture_is_vllms(fresh, monkeypatch):
     assert fresh._k3_reasons == []
 
 
-def test_weights_that_moved(fresh, monkeypatch):
+def test_weights_that_moved(fresh, monkeypatch, caplog):
     fresh._k3_call_reasons(*batch())
     monkeypatch.setattr(runners, "_pointers", lambda weights: (0, 0, 0, 0))
-    assert fresh._k3_call_reasons(*batch()) == ["weights moved since they were checked"]
+    for _ in range(3):
+        assert fresh._k3_call_reasons(*batch()) == ["weights moved since they were checked"]
+    said = f"k3moe: a call of {fresh.layer_name} is vLLM's: weights moved since they were checked"
+    assert caplog.text.count(said) == 1  # the first line of the log had promised something else
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def ranks(tmp_path_factory) -> list[dict[str, Any]]:
         for process in processes:
             process.kill()
     assert codes == [0, 0], "\n".join(log.read_text()[-4000:] for log in logs)
-    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+    return [torch.load(folder / f"rank{rank}.pt") | {"log": log.read_text()} for rank, log in enumerate(logs)]
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +138,16 @@ def test_auto_falls_back_on_the_broken_rank_alone(ranks, want):
     """Rank 1's stage 1 is still wrong, so the result shows that nothing of rank 1 came from it."""
     found = [rank["auto"] for rank in ranks]
     healthy, broken = found
-    assert (healthy["reasons"], healthy["fused"], healthy["fallback"]) == ([], 1, {})
+    assert (healthy["reasons"], healthy["fused"], healthy["fallback"], healthy["tail"]) == ([], 1, {}, 1)
     [reason] = broken["reasons"]
     assert reason.startswith("canary: expert 895 differs")
-    assert (broken["fused"], broken["fallback"]) == (0, {reason: 1})
+    assert (broken["fused"], broken["fallback"], broken["tail"]) == (0, {reason: 1}, 0)
     assert_right(found, want)
+
+
+def test_each_rank_logs_what_it_found(ranks):
+    """The first rank cannot speak for the others: they may have nothing to say, or something else."""
+    healthy, broken = (rank["log"] for rank in ranks)
+    assert "k3moe active: " in healthy
+    [line] = [line for line in broken.splitlines() if "k3moe inactive: canary: expert 895 differs" in line]
+    assert " in model.layers." in line

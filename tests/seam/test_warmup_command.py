@@ -85,9 +85,12 @@ def test_the_first_call_of_a_layer_finds_all_of_it(environment, one_rank, forget
     weights = precompile.zero_weights(K3_TP8, CPU)
     runner._k3_weights = lambda: weights
     runner.routed_experts.e_score_correction_bias = torch.nn.Parameter(torch.zeros(K3_TP8.experts), False)
+    zeros = torch.zeros(K3_TP8.hidden, K3_TP8.shared_inter, dtype=torch.bfloat16)
+    runner._shared_experts._layer.down_proj.weight = torch.nn.Parameter(zeros, False)
+    runner._tail_shardable = True
     forget()
     runner._k3_prepare()
-    assert runner._k3_reasons == [] and runner._k3_method is not None
+    assert runner._k3_reasons == [] and runner._k3_parts == set(envs.PARTS)
     assert before and files(cache) == before
     rocm_aiter_ops.refresh_env_variables()
 

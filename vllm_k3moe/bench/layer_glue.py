@@ -1,4 +1,4 @@
-"""`k3moe bench layer-glue`: all small launches of a layer, ours against stock, in one run on one GPU.
+"""`k3moe bench layer-glue`: all small launches of a layer, ours against separate ones, in one run on one GPU.
 
 Of a layer's launches all but the GEMMs of router, gate_up and latent down, the two expert stages and the all-reduces.
 Columns, microseconds by graph replay; weights and activations take turns, so that no weight is found in the L2:
@@ -11,7 +11,8 @@ Columns, microseconds by graph replay; weights and activations take turns, so th
   stock shared   SiTU in one launch (ours, PyTorch has none), torch.nn.functional.linear
   tail           norm, up-projection shard and sum in one launch
   stock tail     torch.nn.functional.rms_norm, addmm into the shard
-  ours, stock    A+B and tail; our kernels one by one, stock shared and stock tail
+  ours           A+B and tail
+  unfused        our front's kernels one by one, stock shared and stock tail
 What is timed is checked first, against PyTorch in fp64.
 """
 
@@ -44,10 +45,10 @@ MODE, BLOCK = "mxfp8", 32
 BETAS = (SITU_BETA, SITU_LINEAR_BETA)
 TIMED = (
     "route", "sort", "situ", "down", "A", "B", "A+B", "in turn", "aside", "stock shared", "tail", "stock tail", "ours",
-    "stock",
+    "unfused",
 )  # fmt: skip
-COLUMNS = ("run", "M", *TIMED, "launches ours", "launches stock")
-LAUNCHES_STOCK = 9  # top-k, masks, sort, quantise, zero; SiTU, linear; norm, addmm, if each of PyTorch's is one
+COLUMNS = ("run", "M", *TIMED, "launches ours", "launches unfused")
+LAUNCHES_UNFUSED = 9  # top-k, masks, sort, quantise, zero; SiTU, linear; norm, addmm, if each of PyTorch's is one
 
 
 class Layer:
@@ -124,7 +125,7 @@ class Layer:
         self._served()
         self._tail()
 
-    def _stock(self) -> None:
+    def _unfused(self) -> None:
         moe_sort(*topk(self.logits, self.bias, K3_TP8.topk), K3_TP8.experts, BLOCK)
         quantise(self.x, MODE)
         torch.zeros_like(self.x)
@@ -137,7 +138,7 @@ class Layer:
             "route": self._route, "sort": self._sort, "situ": self._situ, "down": self._down,
             "A": partial(self._route, True), "B": partial(self._sort, True), "A+B": self._served,
             "in turn": self._in_turn, "aside": self._aside, "stock shared": self._stock_shared, "tail": self._tail,
-            "stock tail": self._stock_tail, "ours": self._ours, "stock": self._stock,
+            "stock tail": self._stock_tail, "ours": self._ours, "unfused": self._unfused,
         }  # fmt: skip
         return columns[column]
 
@@ -179,7 +180,8 @@ def rows(tokens: tuple[int, ...], runs: int) -> Iterator[dict[str, object]]:
         for m in tokens:
             found = timings(m)
             row: dict[str, object] = {"run": run, "M": m} | {c: f"{found[c].median:.2f}" for c in TIMED}
-            yield row | {"launches ours": 3 if takes_shared(m) else 4, "launches stock": LAUNCHES_STOCK}
+            ours = RoutePlan(K3_TP8, MODE, BLOCK).launches(m, with_shared=True)
+            yield row | {"launches ours": len(ours) + 1, "launches unfused": LAUNCHES_UNFUSED}
 
 
 def crossover(rows: list[dict[str, str]]) -> list[str]:

@@ -9,7 +9,7 @@ from .results import read
 FRONT = {"ours": "vllm-k3moe", "unfused": "our kernels one by one", "torch": "PyTorch", "floor": "an empty kernel"}
 GLUE = {
     "ours": "all small launches, vllm-k3moe",
-    "stock": "all, one by one",
+    "unfused": "all, one by one",
     "A+B": "front and shared expert, two launches",
     "in turn": "the same, one after the other",
     "aside": "the same, shared expert on a side stream",
