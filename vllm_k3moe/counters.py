@@ -14,9 +14,5 @@ class Calls:
     tail_fused: int = 0
     tail_fallback: Counter[str] = field(default_factory=Counter)  # of layers whose other calls are fused
 
-    def __str__(self) -> str:
-        reasons = ", ".join(f"{n} x {reason}" for reason, n in self.fallback.most_common())
-        return f"{self.fused} fused, {self.fallback.total()} on vLLM's path{f' ({reasons})' if reasons else ''}"
-
 
 CALLS = Calls()  # the process's, as a metrics registry is; nothing decides by it
