@@ -209,17 +209,17 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
     ) -> Any:
         """hidden_states bf16 [M, L], router_logits fp32 [M, E] -> (shared [M, H], routed [M, L]) partial sums."""
         reasons = self._k3_call_reasons(hidden_states, router_logits)
-        with_shared = "shared" in self._k3_parts and len(hidden_states) <= MAX_SHARED
-        if not reasons and not with_shared and not fuses_front(self._k3_parts):
+        fits = "shared" in self._k3_parts and len(hidden_states) <= MAX_SHARED
+        shared_input = shared_experts_input if fits else None
+        if not reasons and shared_input is None and not fuses_front(self._k3_parts):
             reasons = [NOT_ASKED_FOR]
         if reasons:
             CALLS.fallback.update(reasons)
             return super()._forward_impl(hidden_states, router_logits, shared_experts_input, input_ids)
         if self._shared_experts is None:
             return self._k3_routed(hidden_states, router_logits)
-        assert shared_experts_input is not None
-        if with_shared:
-            return self._k3_both(hidden_states, router_logits, shared_experts_input)
+        if shared_input is not None:
+            return self._k3_both(hidden_states, router_logits, shared_input)
         overlapping = self._shared_experts.maybe_forward_async(shared_experts_input)
         self._maybe_apply_shared_experts(shared_experts_input, SharedExpertsOrder.NO_OVERLAP)
         routed = self._k3_routed(hidden_states, router_logits)
