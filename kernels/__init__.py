@@ -14,11 +14,13 @@
 | route_sort_mid.py | M up to 512: the same in two |
 | token_sort.py | the second of them: sorted rows, weights and scale bytes, a program per token or two |
 | block_counts.py | how many blocks each expert takes, counted from the tokens' masks |
+| operand.py | how a warp loads what it multiplies |
 | situ.py | the shared expert's activation |
 | shared_expert.py | its down GEMM, and both in turn |
+| shared_token.py | of one token both in one launch |
 | latent_tail.py | RMSNorm, up-projection and sum in one launch |
 
 Start reading at `route_sort.py`. Imports point one way: route_sort.py, route_sort_mid.py -> token_sort.py, front.py ->
-block_counts.py -> moe_sort.py, mx.py, topk.py -> bitonic.py, checks.py. Nothing here imports vLLM, AITER or the host
-side of this package.
+block_counts.py -> moe_sort.py, mx.py, topk.py -> bitonic.py, checks.py; shared_expert.py -> shared_token.py -> situ.py,
+and they and latent_tail.py -> operand.py, bf16.py. Nothing here imports vLLM, AITER or the host side of this package.
 """

@@ -63,11 +63,19 @@ def runnable(name: str, value: torch.Tensor) -> None:
 
 def aligned(name: str, value: torch.Tensor) -> None:
     """Rows must start at multiples of 16 bytes: any other alignment would compile its own kernel, in mid-serving."""
+    near(name, value)
     if value.data_ptr() % 16 or (len(value) > 1 and value.stride(0) * value.element_size() % 16):
         raise ValueError(
             f"{name} starts {value.data_ptr() % 16} bytes past a multiple of 16 with row stride {value.stride(0)}; "
             "accepted: rows at multiples of 16 bytes (call .clone() first)"
         )
+
+
+def near(name: str, value: torch.Tensor) -> None:
+    """Offsets are 32 bits wide, and Triton compiles another kernel for a storage beyond them, in mid-serving."""
+    size = value.untyped_storage().nbytes()
+    if size >= 2**31:
+        raise ValueError(f"{name} lies in a storage of {size} bytes; accepted: below 2^31 (call .clone() first)")
 
 
 def integer(name: str, value: object) -> None:

@@ -14,8 +14,8 @@ Warp w of a program owns every WARPS-th slice of 32 columns of y and `up`, and t
 them: a batched dot, whose batch is the warps. The parts are added up through LDS at the end, once. No program waits for
 another, nothing is accumulated in memory.
 
-Loads are one-dimensional, 16 bytes a lane, and dealt so that a lane loads what it multiplies: nothing is exchanged
-between lanes before the parts are added up, and all loads come before the first dot as far as registers go.
+A lane loads what it multiplies (`operand.py`): nothing is exchanged between lanes before the parts are added up. The
+loads of the first AHEAD steps, which are all where registers go that far, are under way before the first product.
 
 The norm's scale of a token is one factor of its row of the product, so it comes last, out = r * sum_k (y g) up + out,
 with r = rsqrt(mean(y^2) + eps) of the same tiles of y that the dot reads.
@@ -27,11 +27,18 @@ row and S = sum_k |n_k up_k|, up to the rounding of fp32:
 NaN or inf in y make their own row NaN. Where the sum of squares overflows fp32 (|y| above 1e17) stock's norm is 0; so
 is ours, or NaN.
 
-Tried, us on an H200 (graph replay, weights in turn); PyTorch's rms_norm and addmm_ take 12.4, addmm_ alone 10.9
-  4 columns a program by FMA, no dot                    5.9 at M=1
-  this, but what a warp multiplies loaded by others     9.7 to 12 at M <= 16    lost: all of it goes through LDS
-  one dot over the whole depth, a warp's columns        24 and more             lost: the norm's arithmetic in its loop
-As it stands it has not been timed.
+us on an H200 at M = 1 / 8 / 16 / 32 / 64 / 128 (graph replay, weights in turn; benchmarks/results/h200-variants.csv)
+  PyTorch's rms_norm and addmm_                         14.1 / 13.9 / 13.8 / 14.0 / 14.3 / 14.6
+  this                                                   6.3 /  7.1 /  7.9 /  8.8 / 11.6 / 20.9   served to 64
+  loads not held before their use                        9.3 /    - / 11.4 / 12.6 /    - /    -   lost
+  16 warps                                               7.7 /  8.8 /  9.4 / 15.6 / 21.3 / 40.3   lost
+  squares by a product of y with itself                  7.2 /  8.0 /  8.9 / 15.2 /    - /    -   lost
+  g into the weight instead                              6.5 /  7.2 /  8.1 / 13.4 /    - /    -   no gain
+  weights by shared memory, three stages and more ahead 12.6 /    - / 14.2 / 23.4 / 24   / 24     lost
+  one product for all warps, staged                     24.9 /    - / 21.5 / 19.1 / 18.7 / 18.9   lost to 64
+The target is 4.5 at M <= 32, 6 at 128. All programs need all of y: at 32 tokens that is 26 MB from the L2 beside 6.4 MB
+of weights, 2.5 to 4 us by themselves. Only a hand-over of sums between programs, for fewer columns of y each, or a
+cluster that shares its loads, would save that.
 """
 
 import math
@@ -41,41 +48,20 @@ import triton
 import triton.language as tl
 
 from . import checks
-from .bf16 import FACTOR, to_bf16
+from .bf16 import to_bf16
+from .operand import operand, places
 from .topk import warp_size
 
-MAX_TOKENS = 128  # beyond, rereading y for every tile of columns costs more than a norm of its own
-WARPS = 16
-STEP = WARPS * 32  # columns: of a warp those of one matrix instruction on gfx950, of two on NVIDIA's
-ROWS = 16  # tokens of a program; 32 spill on gfx950
-COLUMNS = 16  # of a program; N is a multiple of it
+MAX_TOKENS = 128
+STEP = 512  # L is a multiple of it
+COLUMNS = 16  # N is a multiple of it
 
-
-@triton.jit
-def _places(ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr):
-    """(row, column) int32 [ROWS * STEP] of the elements of a load: 8 columns a lane, 4 lanes a row's 32 of a warp."""
-    TALL: tl.constexpr = LANES // 4  # rows that a warp loads at a time
-    element = tl.arange(0, ROWS * WARPS * 32)
-    lane, warp, nth = element // 8 % LANES, element // (8 * LANES) % WARPS, element // (8 * LANES * WARPS)
-    if LANES == 64:  # as MFMA 16x16x32 wants an operand
-        row, eight = lane % TALL, lane // TALL
-    else:
-        row, eight = lane // 4, lane % 4
-    return nth * TALL + row, warp * 32 + eight * 8 + element % 8
-
-
-@triton.jit
-def _operand(loaded, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr):
-    """A load -> [WARPS, ROWS, 32], for the dot. The order of the columns is the same for both of its operands."""
-    TALL: tl.constexpr = LANES // 4
-    if LANES == 64:
-        loaded = tl.permute(tl.reshape(loaded, (ROWS // TALL, WARPS, 4, TALL, 8)), (1, 0, 3, 2, 4))
-    else:
-        # lane c of a row holds columns 8c + 4s + 2h + e; NVIDIA's instruction s wants those at 16s + 8h + 2c + e of it:
-        # in that order nothing is exchanged between lanes
-        loaded = tl.reshape(loaded, (ROWS // TALL, WARPS, TALL, 4, 2, 2, 2))
-        loaded = tl.permute(loaded, (1, 0, 2, 4, 5, 3, 6))
-    return tl.reshape(loaded, (WARPS, ROWS, 32)).to(FACTOR)
+# by lanes of a warp: tokens up to; tokens and columns of a program, warps, steps that it loads ahead
+_TILES = {
+    64: ((128, 16, 16, 16, 7),),  # 32 tokens spill
+    32: ((16, 16, 8, 8, 14), (32, 16, 16, 8, 8), (128, 32, 16, 8, 4)),
+}
+FIRST_TOKENS = (1, 17, 33)  # from one to the next nothing new is compiled
 
 
 @triton.jit
@@ -89,38 +75,52 @@ def _sum_rows(by_lane, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.conste
     return tl.reshape(tl.sum(rows, axis=1), (ROWS,))
 
 
+@triton.jit
+def _issue(LANES: tl.constexpr):
+    """Have the loads before it under way. NVIDIA's assembler else moves each to its use: two in flight, not all."""
+    if LANES == 32:
+        tl.debug_barrier()
+
+
 @triton.jit(do_not_specialize=["num_tokens", "y_stride", "out_stride"])
 def _latent_tail(
     y, y_stride, norm_weight, eps, up, out, out_stride, num_tokens,
-    LATENT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr,
+    LATENT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr,
+    WARPS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     STEP: tl.constexpr = WARPS * 32
+    STEPS: tl.constexpr = LATENT // STEP
     TALLS: tl.constexpr = ROWS // (LANES // 4)
     first_column, first_token = tl.program_id(0) * COLUMNS, tl.program_id(1) * ROWS
-    row, column = _places(COLUMNS, WARPS, LANES)
+    row, column = places(COLUMNS, STEP, WARPS, LANES)
     from_up = up + (first_column + row) * LATENT + column
-    row, column = _places(ROWS, WARPS, LANES)
+    row, column = places(ROWS, STEP, WARPS, LANES)
     live = first_token + row < num_tokens
     from_y = y + (first_token + row) * (y_stride * 8) + column
-    _, column = _places(LANES // 4, WARPS, LANES)  # the same for all rows
+    _, column = places(LANES // 4, STEP, WARPS, LANES)  # the same for all rows
     from_norm = norm_weight + column
     token = first_token + tl.arange(0, ROWS)[:, None]
     place = out + token * (out_stride * 8) + first_column + tl.arange(0, COLUMNS)[None, :]
 
-    weights, rows, gains = (), (), ()
-    for first in tl.static_range(0, LATENT, STEP):
-        weights += (tl.load(from_up + first),)
+    weights, rows = (), ()
+    for step in tl.static_range(min(AHEAD, STEPS)):
+        weights += (tl.load(from_up + step * STEP),)
     shared = tl.load(place, mask=token < num_tokens, other=0.0)
-    for first in tl.static_range(0, LATENT, STEP):
-        rows += (tl.load(from_y + first, mask=live, other=0.0),)
-        gains += (tl.load(from_norm + first),)
+    for step in tl.static_range(min(AHEAD, STEPS)):
+        rows += (tl.load(from_y + step * STEP, mask=live, other=0.0),)
+    _issue(LANES)
     product = tl.zeros((WARPS, ROWS, COLUMNS), tl.float32)
     squares = tl.zeros((TALLS, WARPS, LANES), tl.float32)
-    for step in tl.static_range(LATENT // STEP):
+    for step in tl.static_range(STEPS):
+        if step + AHEAD < STEPS:
+            weights += (tl.load(from_up + (step + AHEAD) * STEP),)
+            rows += (tl.load(from_y + (step + AHEAD) * STEP, mask=live, other=0.0),)
+            _issue(LANES)
+        gain = tl.load(from_norm + step * STEP).to(tl.float32)[None, :]
         value = tl.reshape(rows[step].to(tl.float32), (TALLS, WARPS * LANES * 8))
         squares += tl.sum(tl.reshape(value * value, (TALLS, WARPS, LANES, 8)), axis=3)
-        scaled = _operand(to_bf16(value * gains[step].to(tl.float32)[None, :]), ROWS, WARPS, LANES)
-        weight = _operand(weights[step], COLUMNS, WARPS, LANES)
+        scaled = operand(to_bf16(value * gain), ROWS, STEP, WARPS, LANES)
+        weight = operand(weights[step], COLUMNS, STEP, WARPS, LANES)
         product = tl.dot(scaled, tl.permute(weight, (0, 2, 1)), product)
     scale = tl.rsqrt(_sum_rows(squares, ROWS, WARPS, LANES) / LATENT + eps)
     tail = tl.sum(product, axis=0) * scale[:, None] + shared.to(tl.float32)
@@ -133,35 +133,54 @@ def _span(rows: torch.Tensor) -> range:
     return range(rows.data_ptr(), rows.data_ptr() + size * rows.element_size())
 
 
-def check_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torch.Tensor, out: torch.Tensor) -> None:
-    """Raises TypeError or ValueError on what the kernel does not serve."""
+def check_weights(norm_weight: torch.Tensor, eps: float, up: torch.Tensor) -> None:
+    """Of what does not change between calls."""
     bf16 = (torch.bfloat16,)
-    checks.tensor("y", y, bf16, (None, None))
-    checks.runnable("y", y)
-    m, latent = y.shape
+    checks.tensor("up", up, bf16, (None, None))
+    columns, latent = up.shape
     if not latent or latent % STEP:
-        raise ValueError(f"L={latent} columns of y; accepted: a multiple of {STEP}")
-    if m > MAX_TOKENS:
-        raise ValueError(f"M={m} tokens; accepted: 0 to {MAX_TOKENS}")
-    checks.tensor("norm_weight", norm_weight, bf16, (latent,), y.device)
-    checks.tensor("up", up, bf16, (None, latent), y.device)
+        raise ValueError(f"L={latent} columns of up; accepted: a multiple of {STEP}")
     checks.contiguous("up", up)
-    if not len(up) or len(up) % COLUMNS:
-        raise ValueError(f"{len(up)} rows of up; accepted: a multiple of {COLUMNS}")
-    checks.tensor("out", out, bf16, (m, len(up)), y.device)
-    for name, value in (("y", y), ("norm_weight", norm_weight[None]), ("up", up), ("out", out)):
-        checks.aligned(name, value)
-    for name, value in (("y", y), ("up", up), ("out", out)):
-        if m and len(_span(value)) >= 2**31:
-            raise ValueError(f"{name} lies in {len(_span(value))} bytes; accepted: below 2^31")
-    if m > 1 and out.stride(0) < len(up):
-        raise ValueError(f"out has row stride {out.stride(0)}; accepted: {len(up)} or more")
-    if m and max(_span(y).start, _span(out).start) < min(_span(y).stop, _span(out).stop):
-        raise ValueError("out overlaps y, which every program reads; accepted: buffers apart")
+    if not columns or columns % COLUMNS:
+        raise ValueError(f"{columns} rows of up; accepted: a multiple of {COLUMNS}")
+    checks.tensor("norm_weight", norm_weight, bf16, (latent,), up.device)
+    checks.aligned("up", up)
+    checks.aligned("norm_weight", norm_weight[None])
     if isinstance(eps, bool) or not isinstance(eps, int | float):
         raise TypeError(f"eps={eps!r} is a {type(eps).__name__}; accepted: float")
     if not 0 <= eps < math.inf:
         raise ValueError(f"eps={eps!r}; accepted: finite and not below 0")
+
+
+def check_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torch.Tensor, out: torch.Tensor) -> None:
+    """Raises TypeError or ValueError on what the kernel does not serve."""
+    check_weights(norm_weight, eps, up)
+    columns, latent = up.shape
+    checks.tensor("y", y, (torch.bfloat16,), (None, latent), up.device)
+    checks.runnable("y", y)
+    m = len(y)
+    if m > MAX_TOKENS:
+        raise ValueError(f"M={m} tokens; accepted: 0 to {MAX_TOKENS}")
+    checks.tensor("out", out, (torch.bfloat16,), (m, columns), y.device)
+    for name, value in (("y", y), ("out", out)):
+        checks.aligned(name, value)
+    if m > 1 and out.stride(0) < columns:
+        raise ValueError(f"out has row stride {out.stride(0)}; accepted: {columns} or more")
+    own = _span(out)
+    for name, value in (("y", y), ("norm_weight", norm_weight[None]), ("up", up)):
+        read = _span(value)
+        if m and max(read.start, own.start) < min(read.stop, own.stop):
+            raise ValueError(f"out overlaps {name}, which every program reads; accepted: buffers apart")
+
+
+def launch_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torch.Tensor, out: torch.Tensor) -> None:
+    """Launch for 1 <= M <= 128 tokens. Checks nothing."""
+    m, n = out.shape
+    rows, columns, warps, ahead = next(tile[1:] for tile in _TILES[warp_size()] if m <= tile[0])
+    _latent_tail[n // columns, triton.cdiv(m, rows)](
+        y, y.stride(0) // 8, norm_weight, float(eps), up, out, out.stride(0) // 8, m,  # strides of 16 bytes each
+        LATENT=y.shape[1], ROWS=rows, COLUMNS=columns, AHEAD=ahead, WARPS=warps, LANES=warp_size(), num_warps=warps,
+    )  # fmt: skip
 
 
 def latent_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torch.Tensor, out: torch.Tensor) -> None:
@@ -171,10 +190,5 @@ def latent_tail(y: torch.Tensor, norm_weight: torch.Tensor, eps: float, up: torc
     Raises TypeError or ValueError, before anything is launched, on what the kernel does not serve.
     """
     check_tail(y, norm_weight, eps, up, out)
-    m, n = out.shape
-    if m == 0:
-        return
-    _latent_tail[n // COLUMNS, triton.cdiv(m, ROWS)](
-        y, y.stride(0) // 8, norm_weight, float(eps), up, out, out.stride(0) // 8, m,  # strides of 16 bytes each
-        LATENT=y.shape[1], ROWS=ROWS, COLUMNS=COLUMNS, WARPS=WARPS, LANES=warp_size(), num_warps=WARPS,
-    )  # fmt: skip
+    if len(y):
+        launch_tail(y, norm_weight, eps, up, out)

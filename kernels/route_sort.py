@@ -5,6 +5,7 @@ Replaces top-k, sort (2 launches), quantisation with scale scatter and the zeroi
 Grid
   program 0       routes the token and sorts its K pairs
   programs 1 ..   one per slice of 512 columns: quantise the slice, write its scale bytes, zero the slice of the output
+  then            riders: the shared expert (`shared_token.py`)
 The K pairs of one token are on K experts and open K blocks in turn, so that where its scale bytes go does not depend on
 the routing: no program needs another's result, and no hand-over between workgroups costs `buffer_wbl2` and
 `buffer_inv` on gfx950. From two tokens on it does depend, and two launches serve (`route_sort_mid.py`).
@@ -18,6 +19,7 @@ import triton
 import triton.language as tl
 
 from .front import Front, prepare_slice, slice_groups
+from .moe_sort import NO_EXTENSION, SortExtension
 from .mx import _GROUP, GROUP, group_scales, groups_padded, load_groups, scale_offset
 from .topk import best_experts, by_slot, padded_experts, padded_topk, store_best, warp_size, weights_of
 
@@ -64,9 +66,10 @@ def _scatter_scales(
 def _route_sort(
     logits, bias, scaling, x,
     out_ids, out_weights, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, rows, scales, zeroed,
+    RIDER: tl.constexpr, rider_args, RIDER_CONSTANTS: tl.constexpr,
     NUM_EXPERTS: tl.constexpr, COLUMNS: tl.constexpr, TOPK: tl.constexpr, TOPK_PADDED: tl.constexpr,
     BLOCK: tl.constexpr, MODE: tl.constexpr, WIDTH: tl.constexpr, GROUPS_PADDED: tl.constexpr,
-    GROUPS: tl.constexpr, LANES: tl.constexpr,
+    GROUPS: tl.constexpr, SLICES: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     if pid == 0:
@@ -79,23 +82,28 @@ def _route_sort(
         _sort_pairs(
             ids, id, weight, sorted_ids, sorted_weights, sorted_expert_ids, num_valid_ids, TOPK, TOPK_PADDED, BLOCK
         )
-    else:
+    elif RIDER is None or pid <= SLICES:
         prepare_slice(x, 0, rows, None, zeroed, pid - 1, MODE, WIDTH, GROUPS)
         if scales is not None:
             first = (pid - 1) * GROUPS
             _scatter_scales(x, scales, pid * 0, first, MODE, WIDTH, GROUPS_PADDED, GROUPS, TOPK, TOPK_PADDED, BLOCK)
+    else:
+        RIDER(pid - 1 - SLICES, 1, rider_args, RIDER_CONSTANTS)
 
 
-def route_sort(logits, bias, x, out: Front, *, block: int, mode: str, scaling: float = 1.0) -> None:
+def route_sort(
+    logits, bias, x, out: Front, *, block: int, mode: str, scaling: float = 1.0, beside: SortExtension = NO_EXTENSION
+) -> None:
     """Launch for one token into the buffers of `out`. Checks nothing: `plan.py` checks and allocates."""
     k = out.ids.shape[1]
     width = x.shape[1]
     groups = slice_groups(1)
     slices = triton.cdiv(width // GROUP, groups) if out.rows is not None or out.zeroed is not None else 0
-    _route_sort[(1 + slices,)](
+    _route_sort[(1 + slices + beside.rider_programs,)](
         logits, bias, float(scaling), x,
         out.ids, out.weights, *out.sorted, out.rows, out.scales, out.zeroed,
+        beside.rider, beside.rider_args, beside.rider_constants,
         NUM_EXPERTS=logits.shape[1], COLUMNS=padded_experts(logits.shape[1]),
         TOPK=k, TOPK_PADDED=padded_topk(k), BLOCK=block, MODE=mode,
-        WIDTH=width, GROUPS_PADDED=groups_padded(width), GROUPS=groups, LANES=warp_size(), num_warps=4,
+        WIDTH=width, GROUPS_PADDED=groups_padded(width), GROUPS=groups, SLICES=slices, LANES=warp_size(), num_warps=4,
     )  # fmt: skip

@@ -24,7 +24,9 @@ from .token_sort import sort_by_token
 from .topk import best_experts, padded_experts, padded_topk, store_best, warp_size
 
 
-@triton.jit(do_not_specialize=["num_tokens", "logits_stride"], do_not_specialize_on_alignment=["logits", "bias"])
+@triton.jit(
+    do_not_specialize=["num_tokens", "logits_stride", "x_stride"], do_not_specialize_on_alignment=["logits", "bias"]
+)
 def _route_quantise(
     logits, logits_stride, bias, x, x_stride, num_tokens, out_ids, masks, columns, rows, row_scales, zeroed,
     RIDER: tl.constexpr, rider_args, RIDER_CONSTANTS: tl.constexpr,
@@ -36,7 +38,7 @@ def _route_quantise(
         ids, slots = best_experts(logits, logits_stride, bias, pid, NUM_EXPERTS, COLUMNS, TOPK_PADDED, LANES)
         store_best(ids, slots, out_ids, masks, columns, pid, num_tokens, COLUMNS, TOPK, TOPK_PADDED)
     elif RIDER is None or pid < num_tokens * (1 + SLICES):
-        prepare_slice(x, x_stride, rows, row_scales, zeroed, pid - num_tokens, MODE, WIDTH, GROUPS)
+        prepare_slice(x, x_stride * 8, rows, row_scales, zeroed, pid - num_tokens, MODE, WIDTH, GROUPS)
     else:
         RIDER(pid - num_tokens * (1 + SLICES), num_tokens, rider_args, RIDER_CONSTANTS)
 
@@ -48,7 +50,7 @@ def route_and_quantise(logits, bias, x, out: Front, mode: str, beside: SortExten
     groups = slice_groups(m)
     slices = triton.cdiv(width // GROUP, groups) if out.rows is not None or out.zeroed is not None else 0
     _route_quantise[(m + m * slices + beside.rider_programs,)](
-        logits, logits.stride(0), bias, x, x.stride(0), m,
+        logits, logits.stride(0), bias, x, x.stride(0) // 8, m,  # x's in 16 bytes
         out.ids, out.masks, out.columns, out.rows, out.row_scales, out.zeroed,
         beside.rider, beside.rider_args, beside.rider_constants,
         NUM_EXPERTS=e, COLUMNS=padded_experts(e), TOPK=k, TOPK_PADDED=padded_topk(k),

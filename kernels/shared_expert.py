@@ -1,5 +1,7 @@
 """The down GEMM of the shared expert, M <= 128 tokens; behind SiTU (`situ.py`) the shared expert from gate_up on.
 
+Of one token that is one launch (`shared_token.py`).
+
 Replaces the GEMM of vLLM's `down_proj`. A device function of a program index, so that it can ride beside the sort.
 
 in   hidden bf16 [M, S]; weight bf16 [H, S], a linear layer's [out, in]
@@ -11,22 +13,25 @@ Same input, same bits: a sum has one order, nothing is accumulated in memory, no
 Each program computes a tile of out^T = weight hidden^T: the many features, not the few tokens, fill the rows of the
 matrix instruction.
   64 lanes  the depth S is cut among the warps: a lane loads a weight once, in 16 bytes, into the register where MFMA
-            16x16x32 wants it (`_operand`), hidden too. Only the warps' sums meet in LDS, at the end: 4 KiB of it, 8 KiB
-            above 64 tokens. Up to 16 tokens all loads are issued before the first product waits.
-  32 lanes  tiles of 64 rows by shared memory, copied four stages ahead (100 KiB; 192 KiB above 64 tokens): registers
-            alone do not keep enough of a weight in flight on an H200.
+            16x16x32 wants it (`operand.py`), hidden too. Only the warps' sums meet in LDS, at the end. Up to 16 tokens
+            all loads are issued before the first product waits. Above 32 Triton takes MFMA 32x32x16, which rearranges
+            the operands between lanes; there the last bits of a row may be others than up to 32 tokens.
+  32 lanes  tiles of 64 rows by shared memory, copied up to seven stages ahead in at most 96 KiB, so that two programs
+            fit a multiprocessor of an H200 and those of the sort beside them find room.
 
-Tried, us on an H200 (graph replay, 24 weights in turn, S=768, H=7168, four warps) at M = 1 / 16 / 32 / 64 / 128; an
-empty kernel takes 0.8, reading the weight alone 4.6, torch.mm 5.1 / 5.5 / 5.5 / 5.9 / 5.8. These are of variants before
-this file: their SiTU used exp instructions, and the served form has not been timed.
-  tiles of 64 by shared memory, 5 stages   4.8 / 4.8 / 4.9 / 5.3 / -   kept; at 128 tokens 4 stages fit: 7.0
-  the same with 8 warps                    5.3 / 5.3 / 5.5 / 6.3 / 6.5 lost, and the sort that it rides in has 4
-  tiles of 32 / of 128 by shared memory    5.5 / 5.4 / 5.9 / 7.1 / -, of 128: - / - / 6.3 / 6.7 / 6.8  lost
-  by registers, as 64 lanes do             6.6 / 7.2 / 9.5 / 14 / 22   lost there; not measured on gfx950
-  hidden by shared memory, else registers  6.9 / 7.1 / 9.1 / 16 / -    lost
-With SiTU as a launch before it: 6.0 / 6.2 / 6.4 / 6.9 / 8.5; a SiTU of a program per row and torch.mm:
-6.3 / 7.0 / 7.1 / 7.4 / 7.5, so PyTorch is faster at 128. With SiTU computed again in every program, one launch:
-11 / 11 / 17 by shared memory with 8 warps, 13 and more by registers. (8.5 is the sum of the two launches.)
+us on an H200 at M = 1 / 8 / 16 / 32 / 64 / 128 (graph replay, 24 weights in turn; h200-variants.csv); an empty kernel
+takes 0.9, reading the weight alone 4.6; behind the bar riding beside the sort
+  this                                   5.0 / 5.1 / 5.2 / 5.4 / 6.1 / 7.3  | 5.4 / 5.7 / 6.1 / 6.8 / 7.3 / 11.0
+  stages of 128 columns, 5/5/5/4/3/3     4.9 / 5.0 / 5.1 / 5.5 / 6.7 / 7.5  | 5.5 / 5.6 / 5.8 / 6.4 / 7.4 / 10.7   even
+  the same, 5 above 16, 4 at 128           - /   - /   - / 5.3 / 6.0 / 8.3  |   - /   - /   - / 7.7 / 9.2 / 12.3   lost
+  stages of 256 columns, 3               4.9 / 5.3 / 5.5 / 5.9 / 6.6 / -    | 5.1 / 5.7 / 5.8 / 8.1 / 9.3 / -      lost
+  32 rows a program, 5 or 4                - / 5.7 / 5.6 / 6.2 / 7.5 / 12   |   - / 5.8 / 5.9 / 6.5 / 9.1 / 14     lost
+  128 rows a program, 3                    - / 6.2 / 6.3 /   - / 7.8 / 7.2  |   - / 6.5 / 6.8 /   - / 8.4 / 11.3   lost
+  128 programs of 56 rows                4.9 / 5.1 / 5.2 / 5.4 / 6.0 / -    | 5.4 / 5.9 / 6.1 / 6.7 / 7.3 / -      even
+  8 warps                                5.3 /   - / 5.3 / 5.5 / 6.3 / 6.5     lost, and the sort has 4
+  weights by registers, as 64 lanes do   6.6 /   - / 7.2 / 9.5 / 14  / 22      lost there; not measured on gfx950
+  torch.mm                               5.1 /   - / 5.5 / 5.5 / 5.9 / 5.8
+SiTU computed again in every program, one launch for both: 11 / - / 11 / 17, where two take 6.2 / - / 6.7 / 6.8.
 """
 
 # ruff: noqa: RUF005  tuples grow by +, which is how Triton can grow them
@@ -38,42 +43,34 @@ import triton.language as tl
 from . import checks
 from .bf16 import FACTOR, to_bf16
 from .moe_sort import SortExtension
-from .situ import WARPS, activate, check_inter, check_tokens
+from .operand import operand, places
+from .shared_token import launch_token
+from .situ import MAX_TOKENS, WARPS, check_inter, check_situ, check_tokens, launch_situ
 from .topk import warp_size
 
 # by lanes of a warp: tokens up to; weight rows and tokens of a GEMM program, stages
 _TILES = {
     64: ((16, 16, 16, 2), (32, 16, 32, 2), (64, 32, 64, 2), (128, 32, 128, 2)),
-    32: ((16, 64, 16, 5), (32, 64, 32, 5), (64, 64, 64, 5), (128, 64, 128, 4)),
+    32: ((16, 64, 16, 8), (32, 64, 32, 8), (64, 64, 64, 6), (128, 64, 64, 5)),
 }
-FIRST_TOKENS = (1, 17, 33, 65)  # from one to the next nothing new is compiled
-_STAGE = tl.constexpr(128)  # columns of a weight row in a stage
+FIRST_TOKENS = (1, 2, 17, 33, 65)  # from one to the next nothing new is compiled
+_STAGE = tl.constexpr(64)  # columns of a weight row in a stage
 _DEPTH = tl.constexpr(256)  # columns of a weight row that one product takes
 _AHEAD = tl.constexpr(3)  # of such pieces, all loaded before the first product
 
 
 @triton.jit
-def _operand(
+def _load(
     matrix, first_row, num_rows, first_column,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """[WARPS, ROWS, _DEPTH / WARPS]: rows and _DEPTH columns of `matrix` [num_rows, COLUMNS], 0 outside of it.
-
-    A lane loads 8 columns, 4 lanes 32 columns of a row: as MFMA 16x16x32 wants an operand.
-    """
-    TALL: tl.constexpr = LANES // 4  # rows that a warp loads at a time
-    TALLS: tl.constexpr = ROWS // TALL
-    TURNS: tl.constexpr = _DEPTH // (32 * WARPS)
-    element = tl.arange(0, ROWS * _DEPTH)
-    lane, warp, nth = element // 8 % LANES, element // (8 * LANES) % WARPS, element // (8 * LANES * WARPS)
-    row = first_row + nth % TALLS * TALL + lane % TALL
-    column = first_column + (warp * TURNS + nth // TALLS) * 32 + lane // TALL * 8 + element % 8
+    """[WARPS, ROWS, _DEPTH / WARPS]: rows and _DEPTH columns of `matrix` [num_rows, COLUMNS], 0 outside of it."""
+    row, column = places(ROWS, _DEPTH, WARPS, LANES)
+    row, column = first_row + row, first_column + column
     mask = row < num_rows
     if COLUMNS // (_AHEAD * _DEPTH) * (_AHEAD * _DEPTH) != COLUMNS:
         mask = mask & (column < COLUMNS)
-    value = tl.load(matrix + row * COLUMNS + column, mask=mask, other=0.0).to(FACTOR)
-    value = tl.permute(tl.reshape(value, (TURNS, TALLS, WARPS, 4, TALL, 8)), (2, 1, 4, 0, 3, 5))
-    return tl.reshape(value, (WARPS, ROWS, _DEPTH // WARPS))
+    return operand(tl.load(matrix + row * COLUMNS + column, mask=mask, other=0.0), ROWS, _DEPTH, WARPS, LANES)
 
 
 @triton.jit
@@ -89,8 +86,8 @@ def _multiply_direct(
         a, b = (), ()
         for i in tl.static_range(AHEAD):
             column = first + i * _DEPTH
-            a = a + (_operand(weight, first_feature, HIDDEN, column, INTER, FEATURES, WARPS, LANES),)
-            b = b + (_operand(hidden, first_token, num_tokens, column, INTER, TOKENS, WARPS, LANES),)
+            a = a + (_load(weight, first_feature, HIDDEN, column, INTER, FEATURES, WARPS, LANES),)
+            b = b + (_load(hidden, first_token, num_tokens, column, INTER, TOKENS, WARPS, LANES),)
         for i in tl.static_range(AHEAD):
             sums = tl.dot(a[i], tl.permute(b[i], (0, 2, 1)), sums)
     return tl.sum(sums, axis=0)
@@ -177,8 +174,8 @@ def check_weight(weight: torch.Tensor) -> None:
     checks.contiguous("weight", weight)
     checks.aligned("weight", weight)
     check_inter(weight.shape[1])
-    if not 0 < weight.numel() < 2**30:
-        raise ValueError(f"weight has shape {list(weight.shape)}; accepted: 1 to 2^30 - 1 elements")
+    if not 0 < weight.numel() < 2**30 or len(weight) * MAX_TOKENS >= 2**30:
+        raise ValueError(f"weight has shape {list(weight.shape)}; accepted: 1 to 2^30 - 1 elements, in 2^23 - 1 rows")
 
 
 def launch_down(hidden: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
@@ -196,6 +193,25 @@ def down(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def launch_shared(
+    gate_up: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor, out: torch.Tensor,
+    beta: float, linear_beta: float | None,
+) -> None:  # fmt: skip
+    """From gate_up on, for 1 <= M <= 128 tokens: one token in one launch, more in two, by hidden [M, S]."""
+    if len(out) == 1:
+        launch_token(gate_up, weight, out, beta, linear_beta)
+    else:
+        launch_situ(gate_up, hidden, beta, linear_beta)
+        launch_down(hidden, weight, out)
+
+
 def shared_expert(gate_up: torch.Tensor, weight: torch.Tensor, beta: float, linear_beta: float | None) -> torch.Tensor:
-    """The two launches in turn: out bf16 [M, H] of gate_up bf16 [M, 2S] and the down weight bf16 [H, S]; M <= 128."""
-    return down(activate(gate_up, beta, linear_beta), weight)
+    """out bf16 [M, H] of gate_up bf16 [M, 2S] and the down weight bf16 [H, S]; M <= 128."""
+    check_situ(gate_up, beta, linear_beta)
+    m, columns = gate_up.shape
+    hidden = torch.empty((m, columns // 2), dtype=gate_up.dtype, device=gate_up.device)
+    check_down(hidden, weight)
+    out = torch.empty((m, len(weight)), dtype=gate_up.dtype, device=gate_up.device)
+    if m:
+        launch_shared(gate_up, hidden, weight, out, beta, linear_beta)
+    return out

@@ -12,8 +12,6 @@ Computed in fp32, within 8 ulp, then rounded to bf16: where vLLM rounds. vLLM wr
 element takes three exps and one division; no exp or tanh instruction, no libdevice (`exponential.py`).
 """
 
-import math
-
 import torch
 import triton
 import triton.language as tl
@@ -106,8 +104,8 @@ def check_inter(inter: int) -> None:
 def check_beta(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; accepted: float")
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name}={value!r}; accepted: finite and above 0")
+    if not 2**-20 <= value <= 2**20:  # beyond, 2 / beta or the exps lose what they are to hold
+        raise ValueError(f"{name}={value!r}; accepted: 2^-20 to 2^20")
 
 
 def situ_extension(

@@ -30,8 +30,8 @@ Tried, of 2 to 512 tokens, us of this launch on an H200 (graph replay, MXFP8, bl
   two tokens a program, at 256 / at 512                 7.7 / 13.9                  kept at 512: four are 13.5 but spill
   16 warps, at 256 / at 512                             11.2 / 15.0                 lost
   weights in launch 1                                   1.1 more there, 0.1 less here   lost
-Since then up to 16 tokens have a specialisation of their own, in which 16-row blocks need no counts either: modelled
-cycles on gfx950 6189 for 7455, as with 32 rows. Not timed.
+All in benchmarks/results/h200-variants.csv. Up to 16 tokens have a specialisation of their own, in which 16-row blocks
+need no counts either.
 
 Loads and stores are one-dimensional, [registers * warps * lanes], and take their shape afterwards: Triton 3.6 deals
 lanes along the first axis of a scattered access that has several. Its pass for wide accesses would move lanes, too;

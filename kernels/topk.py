@@ -13,7 +13,7 @@ Top-k in two steps. The columns are cut into chunks of 256, a chunk to a warp, a
 each, unsorted, without a barrier (`bitonic.py`). Then each of these candidates counts the larger ones, and the count is
 its slot; for that every warp is handed the candidates of all, which is one barrier.
 
-Tried, us with weights, one program a token, M = 1 to 128 on an H200 (an empty kernel takes 0.9)
+Tried, us with weights, one program a token, M = 1 to 128 on an H200 (an empty kernel takes 0.9; h200-variants.csv)
   chunks in warps, ranks and mask through LDS by Triton's layouts   4.9  25 barriers
   the same, each candidate in a lane of its warp                    3.5  kept: one barrier to the ids, five with weights
   ids alone, for a second launch that weighs                        3.2  kept for two tokens and more

@@ -11,8 +11,9 @@ class Calls:
     fused: int = 0
     fallback: Counter[str] = field(default_factory=Counter)  # by reason
     shared_fused: int = 0
+    shared_fallback: Counter[str] = field(default_factory=Counter)  # of layers whose other calls are fused
     tail_fused: int = 0
-    tail_fallback: Counter[str] = field(default_factory=Counter)  # of layers whose other calls are fused
+    tail_fallback: Counter[str] = field(default_factory=Counter)  # likewise
 
 
 CALLS = Calls()  # the process's, as a metrics registry is; nothing decides by it

@@ -158,6 +158,8 @@ def shape_of(moe_config: Any) -> tuple[MoEShape | None, list[str]]:
 def platform_reasons(settings: Settings, is_rocm: bool, arch: str, vllm_version: str) -> list[str]:
     """What can be said before any layer exists. `arch` as in gfx950, "" off ROCm."""
     reasons = [f"setting: {error}" for error in settings.errors]
+    if not settings.fuse:
+        reasons.append("K3MOE_FUSE=none")
     if not is_rocm:
         reasons.append("platform: not ROCm")
     elif arch != "gfx950" and not settings.allow_any_arch:

@@ -48,16 +48,20 @@ class K3FusedMoEMethod:
             self.plans[self.experts.block(len(x))].check(x, logits, self.bias)
         except (TypeError, ValueError) as error:
             return [f"arguments: {error}"]
+        if logits.dtype == torch.bfloat16:  # the kernels take it, but no warm-up compiled them for it
+            return ["arguments: logits has dtype bfloat16; served: float32"]
         return []
 
     def __call__(self, x: torch.Tensor, logits: torch.Tensor, shared: K3SortPlan | None = None) -> torch.Tensor:
-        """x bf16 [M, L] and logits [M, E] of a batch that is not refused -> a fresh bf16 [M, L].
+        """x bf16 [M, L] and logits fp32 [M, E] of a batch against which there are no reasons -> a fresh bf16 [M, L].
 
         The shared expert of the same tokens may be taken along.
         """
         m = len(x)
         if m <= MAX_TOKENS:
-            front = self.plans[self.experts.block(m)](x, logits, self.bias, shared)
+            plan = self.plans[self.experts.block(m)]
+            front = plan.allocate(m, x.device)
+            plan.launch(x, logits, self.bias, front, shared)
             assert front.zeroed is not None
             rows = Rows(x if front.rows is None else front.rows, front.scales)
             return self.experts.run(rows, front.sorted, front.zeroed)

@@ -5,6 +5,7 @@ from typing import Any
 from . import gates
 from .kernels.shared_expert import check_weight
 from .shapes import K3_TP8
+from .tail import of_layer
 
 
 def fusible(runner: Any, wanted: tuple[str, ...]) -> tuple[frozenset[str], list[str]]:
@@ -23,19 +24,22 @@ def fusible(runner: Any, wanted: tuple[str, ...]) -> tuple[frozenset[str], list[
 
 def _shared(runner: Any) -> list[str]:
     reasons = gates.failed(gates.SHARED, runner)
-    if not reasons:
-        weight, served = runner._shared_experts._layer.down_proj.weight.data, (K3_TP8.hidden, K3_TP8.shared_inter)
-        if tuple(weight.shape) != served:  # others would compile in serving
-            reasons.append(f"shared down: weight has shape {list(weight.shape)}; served: {list(served)}")
-        try:
-            check_weight(weight)
-        except (TypeError, ValueError) as error:
-            reasons.append(f"shared down: {error}")
-    return reasons
+    if reasons:
+        return reasons
+    weight, served = gates.ask(runner, "_shared_experts._layer.down_proj.weight"), (K3_TP8.hidden, K3_TP8.shared_inter)
+    try:
+        check_weight(weight)
+    except (TypeError, ValueError) as error:
+        return [f"shared down: {error}"]
+    if tuple(weight.shape) != served:  # others would compile in serving
+        return [f"shared down: weight has shape {list(weight.shape)}; served: {list(served)}"]
+    return []
 
 
 def _tail(runner: Any) -> list[str]:
-    return gates.failed(gates.TAIL, runner)
+    """The first rank's rows tell of all: their number and alignment are the same."""
+    reasons = gates.failed(gates.TAIL, runner)
+    return reasons or of_layer(runner.routed_output_transform, 0, runner._up_proj_shard_size).faults()
 
 
 _REASONS = {"shared": _shared, "tail": _tail}

@@ -20,15 +20,20 @@ from .kernels.route_sort_mid import route_sort_mid
 from .kernels.situ import MAX_TOKENS as MAX_RIDING
 from .kernels.topk import check_router
 from .shapes import ROUTED_SCALING, MoEShape
-from .sort_plan import NO_RIDERS, K3SortPlan
+from .sort_plan import NO_RIDERS, K3SortPlan, Riders
 
 
 def takes_shared(num_tokens: int) -> bool:
-    """Whether the shared expert of so many tokens rides in the front's two launches, or runs in two behind stage 2.
+    """Whether the shared expert of so many tokens rides in the front's launches, or runs in its own behind stage 2.
 
-    No GPU has timed the two arrangements side by side: `k3moe bench layer-glue` does, and what it finds belongs here.
+    On an H200 riding takes 0.64 to 0.80 of the time at every M (benchmarks/results/h200-layer-glue.csv).
     """
     return 1 <= num_tokens <= MAX_RIDING
+
+
+def shared_launches(num_tokens: int) -> tuple[str, ...]:
+    """Names of the kernels that the shared expert of 1 to 128 tokens takes by itself, from gate_up on."""
+    return ("shared_token",) if num_tokens == 1 else ("situ", "shared_down")
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,13 @@ class RoutePlan:
         checks.tokens(num_tokens)
         if num_tokens == 0:
             return ()
-        if with_shared and takes_shared(num_tokens):
-            return ("route_quantise | situ", "sort_by_token | shared_down")
         front = ("route_sort",) if num_tokens == 1 else ("route_quantise", "sort_by_token")
-        return (*front, "situ", "shared_down") if with_shared else front
+        if not with_shared:
+            return front
+        shared = shared_launches(num_tokens)
+        if not takes_shared(num_tokens):
+            return (*front, *shared)
+        return tuple(f"{own} | {rider}" for own, rider in zip(front, shared, strict=True))
 
     def batches(self) -> tuple[int, ...]:
         """Token counts that between them launch every specialisation, each as small as can be: what a warm-up runs."""
@@ -80,9 +88,18 @@ class RoutePlan:
         self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor, front: Front, shared: K3SortPlan | None = None
     ) -> None:
         """The launches alone, for 1 <= M <= 512 checked tokens, into buffers of `allocate`."""
-        riders = shared.take(len(x)) if shared is not None and takes_shared(len(x)) else NO_RIDERS
-        if len(x) == 1 and riders is NO_RIDERS:
-            route_sort(logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling)
+        if shared is not None and takes_shared(len(x)):
+            with shared.take(len(x)) as riders:
+                self._launch(x, logits, bias, front, riders)
+        else:
+            self._launch(x, logits, bias, front, NO_RIDERS)
+
+    def _launch(self, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor, front: Front, riders: Riders) -> None:
+        if len(x) == 1:
+            route_sort(
+                logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling,
+                beside=riders.beside_sort,
+            )  # fmt: skip
         else:
             route_sort_mid(
                 logits, bias, x, front, block=self.block, mode=self.mode, scaling=self.scaling,
@@ -93,6 +110,7 @@ class RoutePlan:
         """M, once all arguments are what the kernels serve."""
         shape = self.shape
         check_router(logits, bias, shape.topk, self.scaling, shape.experts)
+        checks.near("logits", logits)
         m = logits.shape[0]
         mx.check_rows(x)
         checks.tensor("x", x, (torch.bfloat16,), (m, shape.latent), logits.device)

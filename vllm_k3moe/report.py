@@ -114,10 +114,11 @@ def ranges(method: "K3FusedMoEMethod", parts: Collection[str]) -> list[str]:
 
 def _launches(method: "K3FusedMoEMethod", parts: Collection[str], m: int) -> str:
     from .kernels.situ import MAX_TOKENS as MAX_SHARED
+    from .plan import shared_launches
 
     with_shared = "shared" in parts and m <= MAX_SHARED
     if method.refuses(m):
         return VLLMS
     if fuses_front(parts):
         return " + ".join(method.plans[method.experts.block(m)].launches(m, with_shared))
-    return "vLLM's experts, situ + shared_down" if with_shared else VLLMS
+    return f"vLLM's experts, {' + '.join(shared_launches(m))}" if with_shared else VLLMS

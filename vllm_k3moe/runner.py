@@ -29,8 +29,8 @@ from .method import K3FusedMoEMethod
 from .parts import fusible
 from .ranks import agree
 from .shapes import SITU_BETA, SITU_LINEAR_BETA
-from .sort_plan import K3SortPlan
-from .tail import LatentTail, of_layer
+from .sort_plan import K3SortPlan, offer
+from .tail import TOO_MANY, LatentTail, of_layer
 from .warmup import compiling_into, warm_up
 
 NOT_PREPARED = "first call of the layer was inside a graph capture"
@@ -117,6 +117,7 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
             self._k3_fail_tail(error)
             return None
         CALLS.tail_fallback.update(reasons)
+        self._k3_warn([reason for reason in reasons if reason != TOO_MANY])
         return None if reasons else tail
 
     def _k3_fail_tail(self, error: Exception) -> None:
@@ -147,9 +148,13 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
             reasons = gates.failed(gates.CALL, self) + self._k3_method.reasons(x, logits)
             if _pointers(self._k3_weights()) != self._k3_pointers:
                 reasons.append("weights moved since they were checked")
+        self._k3_warn(reasons)
+        return reasons
+
+    def _k3_warn(self, reasons: list[str]) -> None:
+        """Each once, of a batch that is vLLM's, or a part of it."""
         for reason in reasons:
             report.logger.warning_once("k3moe: a call of %s is vLLM's: %s", self.layer_name, reason)
-        return reasons
 
     def _k3_vllms_experts(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """The routed experts [M, L] by vLLM's router and modular kernel, as its own `_forward_impl` calls them."""
@@ -167,22 +172,21 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         report.logger.warning("%s: %s", self.layer_name, report.inactive(self._k3_reasons), exc_info=True)
         CALLS.fallback.update(self._k3_reasons)
 
-    def _k3_experts(self, x: torch.Tensor, logits: torch.Tensor, shared: K3SortPlan | None = None) -> torch.Tensor:
-        """The routed experts [M, L], ours if K3MOE_FUSE says so."""
+    def _k3_ours(self, x: torch.Tensor, logits: torch.Tensor, shared: K3SortPlan | None = None) -> torch.Tensor:
+        """The routed experts [M, L] by our front, which may take the shared expert along."""
         assert self._k3_method is not None
-        if not fuses_front(self._k3_parts):
-            return self._k3_vllms_experts(x, logits)
         routed = self._k3_method(x, logits, shared)
         CALLS.fused += 1
         return routed
 
     def _k3_routed(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """The routed experts alone."""
-        try:
-            return self._k3_experts(x, logits)
-        except Exception as error:
-            self._k3_fail(error)
-            return self._k3_vllms_experts(x, logits)
+        """The routed experts alone, ours unless something failed."""
+        if not self._k3_reasons:
+            try:
+                return self._k3_ours(x, logits)
+            except Exception as error:
+                self._k3_fail(error)
+        return self._k3_vllms_experts(x, logits)
 
     def _k3_both(
         self, x: torch.Tensor, logits: torch.Tensor, shared_input: torch.Tensor
@@ -190,15 +194,20 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         """Shared [M, H] and routed [M, L]. gate_up is vLLM's linear and runs once, whatever becomes of the rest."""
         mlp = self._shared_experts._layer
         gate_up, _ = mlp.gate_up_proj(shared_input)
-        try:
-            with K3SortPlan(gate_up, mlp.down_proj.weight.data, SITU_BETA, SITU_LINEAR_BETA) as plan:
-                routed = self._k3_experts(x, logits, plan)
-            CALLS.shared_fused += 1
-            return plan.out, routed
-        except Exception as error:
-            self._k3_fail(error)
+        routed = None if fuses_front(self._k3_parts) else self._k3_vllms_experts(x, logits)
+        plan, reasons = offer(gate_up, mlp.down_proj.weight.data, len(x), SITU_BETA, SITU_LINEAR_BETA)
+        CALLS.shared_fallback.update(reasons)
+        self._k3_warn(reasons)
+        if plan is not None:
+            try:
+                with plan:
+                    ours = self._k3_ours(x, logits, plan) if routed is None else routed
+                CALLS.shared_fused += 1
+                return plan.out, ours
+            except Exception as error:
+                self._k3_fail(error)
         shared, _ = mlp.down_proj(mlp.act_fn(gate_up))
-        return shared, self._k3_vllms_experts(x, logits)
+        return shared, self._k3_routed(x, logits) if routed is None else routed
 
     def _forward_impl(
         self,
@@ -235,13 +244,8 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         if tail is None:
             return super()._shard_up_proj_tail(fused_output, shared_output, trunc_size)
         latent = tensor_model_parallel_all_reduce(fused_output)
-        try:
-            tail(latent, shared_output)
-        except Exception as error:  # before anything was launched: vLLM's own two steps
-            self._k3_fail_tail(error)
-            tail.shard(shared_output).addmm_(self.routed_output_transform.norm(latent), tail.up.t())
-        else:
-            CALLS.tail_fused += 1
+        tail.launch(latent, shared_output)  # were it to raise, nobody knows what is in these columns: no second way
+        CALLS.tail_fused += 1
         return self._maybe_reduce_final_output(shared_output, trunc_size, output_is_reduced=False)
 
 

@@ -1,6 +1,6 @@
 """K3SortPlan: the shared expert of one call, from gate_up on, as work that the sort may take along.
 
-    with K3SortPlan(gate_up, down_weight, beta, linear_beta) as plan:     offers SiTU and the down GEMM
+    with K3SortPlan(gate_up, down_weight, beta, linear_beta) as plan:     offers SiTU and the down projection
         routed = method(x, logits, plan)                                 the front's launches take them, or do not
     shared = plan.out
 
@@ -8,23 +8,26 @@ Untaken they run as launches of their own when the block ends. They are taken on
 block leaves nothing to run. The plan lives in the call: what one layer offers no other can take.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
 import torch
 
 from .kernels.moe_sort import NO_EXTENSION, SortExtension
-from .kernels.shared_expert import check_down, down_extension, launch_down
-from .kernels.situ import check_situ, launch_situ, situ_extension
+from .kernels.shared_expert import check_down, down_extension, launch_shared
+from .kernels.shared_token import token_extension
+from .kernels.situ import check_situ, situ_extension
 
-OFFERED, TAKEN, DONE, FAILED = "offered", "taken", "done", "failed"
+NEW, OFFERED, TAKEN, DONE, FAILED = "new", "offered", "taken", "done", "failed"
 
 
 class Riders(NamedTuple):
-    """What rides where: the GEMM needs all of SiTU, so a launch boundary is between them."""
+    """What rides where: the GEMM needs all of SiTU, so a launch boundary is between them. One token needs none."""
 
     beside_route: SortExtension
-    beside_sort: SortExtension
+    beside_sort: SortExtension  # beside the last launch of the front, of one token the only one
 
 
 NO_RIDERS = Riders(NO_EXTENSION, NO_EXTENSION)
@@ -41,20 +44,30 @@ class K3SortPlan:
         m, columns = gate_up.shape
         self._hidden = gate_up.new_empty((m, columns // 2))
         check_down(self._hidden, weight)
-        self._situ, self._weight = (gate_up, self._hidden, beta, linear_beta), weight
+        self._gate_up, self._weight, self._betas = gate_up, weight, (beta, linear_beta)
         self._out = gate_up.new_empty((m, len(weight)))
-        self._state = OFFERED
+        self._state = NEW
 
-    def take(self, num_tokens: int) -> Riders:
-        """Both kernels, for whoever launches them now, beside work for as many tokens."""
-        if self._state != OFFERED:
-            raise RuntimeError(f"the shared expert of this call is {self._state}; it can be taken once, when offered")
+    def _become(self, state: str, only_from: str) -> None:
+        if self._state != only_from:
+            raise RuntimeError(f"the shared expert of this call is {self._state}; accepted: {only_from}")
+        self._state = state
+
+    @contextmanager
+    def take(self, num_tokens: int) -> Iterator[Riders]:
+        """All of it, for whoever launches it within this block, beside work for as many tokens."""
         if num_tokens != len(self._out):
-            raise ValueError(
-                f"the shared expert has {len(self._out)} tokens, who takes it {num_tokens}; accepted: as many"
+            own = len(self._out)
+            raise ValueError(f"the shared expert has {own} tokens, who takes it {num_tokens}; accepted: as many")
+        self._become(FAILED, only_from=OFFERED)  # until they are launched
+        if num_tokens == 1:
+            yield Riders(NO_EXTENSION, token_extension(self._gate_up, self._weight, self._out, *self._betas))
+        else:
+            yield Riders(
+                situ_extension(self._gate_up, self._hidden, *self._betas),
+                down_extension(self._hidden, self._weight, self._out),
             )
         self._state = TAKEN
-        return Riders(situ_extension(*self._situ), down_extension(self._hidden, self._weight, self._out))
 
     @property
     def out(self) -> torch.Tensor:
@@ -64,15 +77,27 @@ class K3SortPlan:
         return self._out
 
     def __enter__(self) -> "K3SortPlan":
+        self._become(OFFERED, only_from=NEW)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        untaken, self._state = self._state == OFFERED, FAILED
-        if kind is not None:
+        state, self._state = self._state, FAILED
+        if kind is not None or state == FAILED:
             return
-        if untaken and len(self._out):
-            launch_situ(*self._situ)
-            launch_down(self._hidden, self._weight, self._out)
+        if state == OFFERED and len(self._out):
+            launch_shared(self._gate_up, self._hidden, self._weight, self._out, *self._betas)
         self._state = DONE
+
+
+def offer(
+    gate_up: torch.Tensor, weight: torch.Tensor, num_tokens: int, beta: float, linear_beta: float | None
+) -> tuple[K3SortPlan | None, list[str]]:
+    """A plan for the shared expert of a batch whose routed experts have `num_tokens`, or why there is none."""
+    if len(gate_up) != num_tokens:
+        return None, [f"shared: {len(gate_up)} tokens beside {num_tokens} routed ones"]
+    try:
+        return K3SortPlan(gate_up, weight, beta, linear_beta), []
+    except (TypeError, ValueError) as error:
+        return None, [f"shared: {error}"]

@@ -62,8 +62,9 @@ def warm_up(method: K3FusedMoEMethod, device: torch.device, progress: Progress, 
         if with_shared and m <= MAX_SHARED:
             with shared_plan(shape, m, device) as plan:
                 method(x, logits, plan)
-            with shared_plan(shape, m, device):  # a sort that does not take it leaves it to launches of its own
-                pass
+            if m in FIRST_SHARED:
+                with shared_plan(shape, m, device):  # a sort that does not take it leaves it to launches of its own
+                    pass
         elif m <= MAX_TOKENS:
             method(x, logits)
         else:  # the router is vLLM's own and compiles nothing of ours

@@ -17,7 +17,17 @@ from compile_only import GFX950, activate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from vllm_k3moe.kernels import latent_tail, moe_sort, mx, route_sort, route_sort_mid, shared_expert, situ, token_sort
+from vllm_k3moe.kernels import (
+    latent_tail,
+    moe_sort,
+    mx,
+    route_sort,
+    route_sort_mid,
+    shared_expert,
+    shared_token,
+    situ,
+    token_sort,
+)  # fmt: skip
 from vllm_k3moe.kernels import topk as router
 from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.shapes import K3_TP8, NORM_EPS, SITU_BETA, SITU_LINEAR_BETA
@@ -35,13 +45,18 @@ KERNELS = (
     token_sort._sort_by_token,
     situ._situ,
     shared_expert._shared_down,
+    shared_token._shared_token,
     latent_tail._latent_tail,
 )
 SORT_BUCKETS = ((32, "to 32"), (128, "33 to 128"), (512, "129 to 512"))
-DOWN_BUCKETS = ((1, "1 to 16"), (17, "17 to 32"), (33, "33 to 64"), (65, "65 to 128"))
+DOWN_BUCKETS = ((1, "1"), (2, "2 to 16"), (17, "17 to 32"), (33, "33 to 64"), (65, "65 to 128"))
 FRONT_BUCKETS = ((2, "2 to 16"), (17, "17 to 32"), (33, "33 to 128"), (129, "129 to 256"), (257, "257 to 512"))
 BETAS = (SITU_BETA, SITU_LINEAR_BETA)
-RIDERS = {route_sort_mid._route_quantise: " | situ", token_sort._sort_by_token: " | shared_down"}
+RIDERS = {
+    route_sort._route_sort: " | shared_token",
+    route_sort_mid._route_quantise: " | situ",
+    token_sort._sort_by_token: " | shared_down",
+}
 NAMES = {kernel: kernel.__name__.lstrip("_") for kernel in KERNELS}
 
 
@@ -83,7 +98,7 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict[str, obje
             own: dict[str, object] = {"tokens": "any", "block": ""}
             if "BLOCK" in kernel.arg_names:
                 own = {"tokens": tokens, "block": block}
-            elif kernel is shared_expert._shared_down:
+            elif kernel in (shared_expert._shared_down, shared_token._shared_token):
                 own["tokens"] = tokens
             elif kernel is route_sort_mid._route_quantise:
                 own["tokens"] = f"{str(tokens).partition(' ')[0]} and up"
@@ -103,7 +118,8 @@ def rows(blocks: tuple[int, ...], modes: tuple[str, ...]) -> list[dict[str, obje
 
     def launch_shared(plan: RoutePlan, m: int) -> None:
         x, logits, bias = tensors(m)
-        plan(x, logits, bias, K3SortPlan(gate_up[:m], weight, *BETAS))
+        with K3SortPlan(gate_up[:m], weight, *BETAS) as shared:
+            plan(x, logits, bias, shared)
 
     def launch_tail() -> None:
         up = torch.empty(K3_TP8.hidden // 8, K3_TP8.latent, dtype=torch.bfloat16)

@@ -26,6 +26,7 @@ import backends
 from cost.cycles import Trace  # type: ignore[import-not-found]
 from cost.workgroups import Launch, counts  # type: ignore[import-not-found]
 from vllm_k3moe.kernels import mx
+from vllm_k3moe.kernels.front import Front
 from vllm_k3moe.kernels.latent_tail import latent_tail
 from vllm_k3moe.kernels.route_sort import route_sort
 from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
@@ -41,7 +42,7 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LABELS = ("kernel", "M", "mode", "block")
 COUNTS = tuple(field.name for field in dataclasses.fields(Launch) if field.name != "kernel")
 CYCLES = ("cycles_slowest_workgroup", "cycles_total")
-RIDERS = {"route_quantise": " | situ", "sort_by_token": " | shared_down"}
+RIDERS = {"route_sort": " | shared_token", "route_quantise": " | situ", "sort_by_token": " | shared_down"}
 MAX_TRACED = 32  # tokens; a trace is ten times as slow
 NOTE = "wave instructions counted on an emulated gfx950 and cycles of a model (tests/cost/table.py): not time"
 
@@ -68,6 +69,11 @@ def tail_inputs(m: int) -> tuple[torch.Tensor, torch.Tensor, float, torch.Tensor
     return randn(m, K3_TP8.latent), randn(K3_TP8.latent), NORM_EPS, randn(shard, K3_TP8.latent), randn(m, shard)
 
 
+def launch_shared(plan: RoutePlan, x: torch.Tensor, logits: torch.Tensor, bias: torch.Tensor, out: Front) -> None:
+    with K3SortPlan(*shared_inputs(len(x))) as shared:
+        plan.launch(x, logits, bias, out, shared)
+
+
 def layer(m: int, modes: tuple[str, ...]) -> Iterator[tuple[str, bool, Callable[[], object]]]:
     """(mode, whether the shared expert rides, what launches it) of all that serve M tokens."""
     logits, bias, x = inputs(m)
@@ -83,7 +89,7 @@ def layer(m: int, modes: tuple[str, ...]) -> Iterator[tuple[str, bool, Callable[
         for launch in launches:
             yield mode, False, partial(launch, logits, bias, x, out, block=BLOCK, mode=mode)
         if m <= MAX_SHARED:
-            yield mode, True, partial(plan.launch, x, logits, bias, out, K3SortPlan(*shared_inputs(m)))
+            yield mode, True, partial(launch_shared, plan, x, logits, bias, out)
 
 
 def rows(modes: tuple[str, ...], max_tokens: int, max_traced: int) -> Iterator[dict[str, object]]:

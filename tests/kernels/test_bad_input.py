@@ -166,8 +166,8 @@ def test_quantise_and_topk_arguments(device):
         (torch.zeros(2, 0, dtype=torch.bfloat16), (4.0, 25.0), ValueError, "S=0 columns"),
         (torch.zeros(129, 64, dtype=torch.bfloat16), (4.0, 25.0), ValueError, "M=129 tokens; accepted: 0 to 128"),
         (torch.zeros(64, 2, dtype=torch.bfloat16).T, (4.0, 25.0), ValueError, "gate_up has stride 2"),
-        (torch.zeros(2, 80, dtype=torch.bfloat16)[:, :64], (4.0, 25.0), ValueError, "gate_up has strides (80, 1)"),
-        (torch.zeros(2, 64, dtype=torch.bfloat16), (0.0, 25.0), ValueError, "beta=0.0; accepted: finite and above 0"),
+        (torch.zeros(2, 64, dtype=torch.bfloat16), (0.0, 25.0), ValueError, "beta=0.0; accepted: 2^-20 to 2^20"),
+        (torch.zeros(2, 64, dtype=torch.bfloat16), (4.0, 1e-39), ValueError, "linear_beta=1e-39; accepted: 2^-20"),
         (torch.zeros(2, 64, dtype=torch.bfloat16), (4.0, True), TypeError, "linear_beta=True is a bool"),
         (torch.zeros(2, 64, dtype=torch.bfloat16, device="meta"), (4.0, 25.0), ValueError, "gate_up is on meta"),
     ],
@@ -176,6 +176,18 @@ def test_situ_arguments(gate_up, betas, error, message, device):
     with pytest.raises(error) as raised:
         activate(gate_up if gate_up.device.type == "meta" else gate_up.to(device), *betas)
     assert message in str(raised.value)
+
+
+@pytest.mark.on("interpreter", "gpu")
+def test_what_the_shared_expert_reads_must_be_aligned_and_dense(device):
+    """Another alignment would compile kernels of its own, in mid-serving."""
+    off = torch.zeros(4 + 2 * 64, dtype=torch.bfloat16, device=device)[4:].view(2, 64)
+    with pytest.raises(ValueError, match="gate_up starts 8 bytes past a multiple of 16"):
+        activate(off, 4.0, 25.0)
+    with pytest.raises(ValueError, match=r"gate_up has strides \(80, 1\)"):
+        activate(torch.zeros(2, 80, dtype=torch.bfloat16, device=device)[:, :64], 4.0, 25.0)
+    with pytest.raises(ValueError, match="weight starts 8 bytes past a multiple of 16"):
+        down(torch.zeros(2, 64, dtype=torch.bfloat16, device=device), off)
 
 
 def test_down_arguments(device):

@@ -1,15 +1,20 @@
 """K3SortPlan: the shared expert taken along by the front's launches, to the bit what launches of its own compute."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 import torch
 import triton
 
+import cases
 from fronts import check, guarded, inputs
-from vllm_k3moe.kernels.shared_expert import shared_expert
-from vllm_k3moe.kernels.situ import MAX_TOKENS
+from vllm_k3moe.kernels.route_sort import route_sort
+from vllm_k3moe.kernels.route_sort_mid import route_sort_mid
+from vllm_k3moe.kernels.shared_expert import down_extension, shared_expert
+from vllm_k3moe.kernels.shared_token import token_extension
+from vllm_k3moe.kernels.situ import MAX_TOKENS, situ_extension
 from vllm_k3moe.plan import RoutePlan
 from vllm_k3moe.shapes import K3_TP8, SITU_BETA, SITU_LINEAR_BETA, MoEShape
 from vllm_k3moe.sort_plan import K3SortPlan
@@ -55,11 +60,39 @@ def test_riding_changes_no_bit(m, mode, device, rng):
     """Neither of the shared expert nor of the front."""
     batch, plan = Batch(m, SMALL, rng, device), RoutePlan(SMALL, mode, block=16)
     front, guards = guarded(plan, m, device)
-    with batch.offer() as shared:
-        plan.launch(*batch.front, front, shared)
+    hidden, out = (cases.Guarded((m, n), torch.bfloat16, device) for n in (SMALL.shared_inter, SMALL.hidden))
+    x, logits, bias = batch.front
+    route_sort_mid(
+        logits, bias, x, front, block=plan.block, mode=mode,
+        beside_route=situ_extension(batch.gate_up, hidden.tensor, *BETAS),
+        beside_sort=down_extension(hidden.tensor, batch.weight, out.tensor),
+    )  # fmt: skip
     check(front, plan, *batch.front)
+    assert torch.equal(out.tensor, batch.shared())
+    assert all(guard.intact() for guard in (*guards, hidden, out))
+
+
+@pytest.mark.parametrize("mode", ["none", "mxfp8", "mxfp4"])
+def test_riding_beside_one_token_changes_no_bit(mode, device, rng):
+    batch, plan = Batch(1, SMALL, rng, device), RoutePlan(SMALL, mode, block=16)
+    front, guards = guarded(plan, 1, device)
+    out = cases.Guarded((1, SMALL.hidden), torch.bfloat16, device)
+    x, logits, bias = batch.front
+    beside = token_extension(batch.gate_up, batch.weight, out.tensor, *BETAS)
+    route_sort(logits, bias, x, front, block=plan.block, mode=mode, beside=beside)
+    check(front, plan, *batch.front)
+    assert torch.equal(out.tensor, batch.shared())
+    assert all(guard.intact() for guard in (*guards, out))
+
+
+@pytest.mark.on("gfx950", "gpu")
+def test_one_token_takes_one_launch(launched, order, device, rng):
+    batch, plan = Batch(1, K3_TP8, rng, device), RoutePlan(K3_TP8, "mxfp8", block=32)
+    with batch.offer() as shared:
+        plan(*batch.front, shared)
+    assert launched == ["route_sort"]
+    assert plan.launches(1, with_shared=True) == ("route_sort | shared_token",)
     assert torch.equal(shared.out, batch.shared())
-    assert all(guard.intact() for guard in guards)
 
 
 @pytest.mark.on("gfx950", "gpu")
@@ -70,8 +103,11 @@ def test_the_sort_took_the_gemm(m, order, launched, device, rng):
     with batch.offer() as shared:
         plan(*batch.front, shared)
         assert launched == ["route_quantise", "sort_by_token"]
-        with pytest.raises(RuntimeError, match="shared expert of this call is taken"):
-            shared.take(m)
+        with (
+            pytest.raises(RuntimeError, match="shared expert of this call is taken; accepted: offered"),
+            shared.take(m),
+        ):
+            pass
     assert launched == ["route_quantise", "sort_by_token"]
     assert plan.launches(m, with_shared=True) == TOGETHER
     assert torch.equal(shared.out, batch.shared())
@@ -88,41 +124,66 @@ def test_untaken_it_runs_when_the_plan_closes(launched, device, rng):
     assert torch.equal(shared.out, batch.shared())
 
 
+def refuses(plan: K3SortPlan, state: str) -> bool:
+    """Entering, taking and asking for the output alike."""
+
+    def enter() -> None:
+        with plan:
+            pass
+
+    def take() -> None:
+        with plan.take(2):
+            pass
+
+    for late in (enter, take, lambda: plan.out):
+        with pytest.raises(RuntimeError, match=f"the shared expert of this call is {state}; "):
+            late()
+    return True
+
+
 @pytest.mark.on("gfx950", "gpu")
 @pytest.mark.parametrize("take", [False, True])
 def test_an_exception_leaves_nothing_to_run(take, launched, device, rng):
     """Before it is taken, and between taking and launching."""
-    batch = Batch(2, SMALL, rng, device)
-    shared = batch.offer()
+    shared = Batch(2, SMALL, rng, device).offer()
 
     def fail() -> None:
-        with shared:
-            if take:
-                shared.take(2)
+        with shared, shared.take(2) if take else nullcontext():
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert launched == []
-    for late in (lambda: shared.take(2), lambda: shared.out):
-        with pytest.raises(RuntimeError, match="is failed"):
-            late()
+    assert refuses(shared, "failed")
 
 
-def test_taken_after_its_block_is_an_error(device, rng):
-    batch = Batch(2, SMALL, rng, device)
-    with batch.offer() as shared:
+@pytest.mark.on("gfx950", "gpu")
+def test_a_launch_that_failed_is_not_an_output(launched, device, rng):
+    """Also where who took it goes on."""
+    shared = Batch(2, SMALL, rng, device).offer()
+    with shared, suppress(ZeroDivisionError), shared.take(2):
+        raise ZeroDivisionError
+    assert launched == []
+    assert refuses(shared, "failed")
+
+
+def test_taken_outside_of_its_block_is_an_error(device, rng):
+    shared = Batch(2, SMALL, rng, device).offer()
+    with pytest.raises(RuntimeError, match="is new; accepted: offered"), shared.take(2):
         pass
-    with pytest.raises(RuntimeError, match="is done; it can be taken once, when offered"):
-        shared.take(2)
+    with shared:
+        pass
+    with pytest.raises(RuntimeError, match="is done; accepted: offered"), shared.take(2):
+        pass
+    with pytest.raises(RuntimeError, match="is done; accepted: new"), shared:
+        pass
 
 
 @pytest.mark.on("gfx950", "gpu")
 def test_other_tokens_than_the_fronts(launched, device, rng):
     """The riders' masks are by the front's number of tokens."""
     front, other = Batch(3, SMALL, rng, device), Batch(5, SMALL, rng, device)
-    shared = other.offer()
-    with pytest.raises(ValueError, match="the shared expert has 5 tokens, who takes it 3; accepted: as many"):
+    with pytest.raises(ValueError, match="the shared expert has 5 tokens, who takes it 3"), other.offer() as shared:
         RoutePlan(SMALL, "none", block=16)(*front.front, shared)
     assert launched == []
 

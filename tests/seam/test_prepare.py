@@ -154,6 +154,7 @@ def test_weights_that_moved(fresh, monkeypatch, caplog):
         (torch.zeros(1, 3584), torch.zeros(1, 896), "x has dtype float32"),
         (torch.zeros(1, 3584, dtype=torch.bfloat16), torch.zeros(2, 896), "shape"),
         (torch.zeros(1, 3584, dtype=torch.bfloat16), torch.zeros(1, 896, dtype=torch.float16), "logits has dtype"),
+        (torch.zeros(1, 3584, dtype=torch.bfloat16), torch.zeros(1, 896, dtype=torch.bfloat16), "served: float32"),
         (torch.zeros(16385, 3584, dtype=torch.bfloat16), torch.zeros(16385, 896), "more than 16384 tokens"),
     ],
 )

@@ -85,6 +85,10 @@ def test_the_platform_that_is():
     assert gates.platform_reasons(envs.Settings(), True, "gfx950", "0.33.0") == []
 
 
+def test_where_no_part_is_to_be_fused():
+    assert gates.platform_reasons(envs.read({"K3MOE_FUSE": "none"}), True, "gfx950", "0.33.0") == ["K3MOE_FUSE=none"]
+
+
 def test_any_architecture_for_testing():
     assert gates.platform_reasons(envs.Settings(allow_any_arch=True), True, "gfx942", "0.33.0") == []
 

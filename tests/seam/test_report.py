@@ -10,6 +10,7 @@ from vllm_k3moe.method import K3FusedMoEMethod
 from vllm_k3moe.shapes import K3_TP8
 
 pytestmark = pytest.mark.on("gfx950")
+ONE = "route_sort | shared_token"
 TOGETHER, APART = "route_quantise | situ + sort_by_token | shared_down", "route_quantise + sort_by_token"
 
 
@@ -29,9 +30,9 @@ def method(most: int) -> K3FusedMoEMethod:
 @pytest.mark.parametrize(
     "fuse, lines",
     [
-        ("", [f"M 1-128: {TOGETHER}", f"M 129-512: {APART}", "M 513-16384: vLLM's routing, our tiles"]),
+        ("", [f"M 1: {ONE}", f"M 2-128: {TOGETHER}", f"M 129-512: {APART}", "M 513-16384: vLLM's routing, our tiles"]),
         ("route,sort,tail", ["M 1: route_sort", f"M 2-512: {APART}", "M 513-16384: vLLM's routing, our tiles"]),
-        ("shared", ["M 1-128: vLLM's experts, situ + shared_down"]),
+        ("shared", ["M 1: vLLM's experts, shared_token", "M 2-128: vLLM's experts, situ + shared_down"]),
         ("tail", []),
         ("none", []),
     ],

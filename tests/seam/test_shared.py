@@ -31,6 +31,7 @@ def runner(layer, environment, monkeypatch):
     monkeypatch.setattr(type(found._k3_method.experts), "run", lambda self, rows, sorted, out: out)
     CALLS.fused = CALLS.shared_fused = 0
     CALLS.fallback.clear()
+    CALLS.shared_fallback.clear()
     return found
 
 
@@ -70,9 +71,16 @@ def error(got: torch.Tensor, want: torch.Tensor) -> float:
     return float((got.float() - want.float()).norm() / want.float().norm())
 
 
-@pytest.mark.parametrize("m", [1, 8, 33])
+@pytest.mark.parametrize(
+    "m, launches",
+    [
+        (1, ["_route_sort"]),
+        (8, ["_route_quantise", "_sort_by_token"]),
+        (33, ["_route_quantise", "_sort_by_token"]),
+    ],
+)
 @torch.no_grad()
-def test_the_sort_takes_it_along(runner, ran, m):
+def test_the_sort_takes_it_along(runner, ran, m, launches):
     x, logits, hidden = batch(m)
     want, alone = runner._shared_experts._layer(hidden), runner._k3_method(x, logits)
     ran.clear()
@@ -86,7 +94,7 @@ def test_the_sort_takes_it_along(runner, ran, m):
         shared, routed = runner._forward_impl(x, logits, hidden)
     finally:
         triton.knobs.runtime.launch_enter_hook.remove(note)
-    assert names == ["_route_quantise", "_sort_by_token"]
+    assert names == launches
     assert ran == {"gate_up_proj": 1}
     assert error(shared, want) < BF16
     assert torch.equal(routed, alone)
@@ -130,6 +138,58 @@ def test_a_fault_in_serving_is_vllms_activation_and_down(runner, ran, monkeypatc
     assert (CALLS.fused, CALLS.shared_fused) == (0, 0)
     assert runner._k3_reasons == ["failed in serving: ZeroDivisionError: division by zero"]
     assert "division by zero" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+@torch.no_grad()
+def test_a_batch_that_is_not_served_is_vllms_alone(runner, ran, environment, monkeypatch, caplog, mode):
+    """Its shared expert, not its routed ones, and not the next batch."""
+    from vllm.logger import _print_warning_once
+
+    _print_warning_once.cache_clear()
+    environment.setenv("K3MOE", mode)
+    monkeypatch.setattr(runner, "_k3_settings", read())
+    x, logits, hidden = batch(2)
+    weight, want = runner._shared_experts._layer.down_proj.weight, runner._shared_experts._layer(hidden)
+    ran.clear()
+    with monkeypatch.context() as moved:
+        padded = torch.nn.functional.pad(weight.data, (0, 8))[:, : K3_TP8.shared_inter]
+        moved.setattr(weight, "data", padded)
+        shared, _ = runner._forward_impl(x, logits, hidden)
+    assert torch.equal(shared, want) and ran == {"gate_up_proj": 1, "act_fn": 1, "down_proj": 1}
+    [(reason, count)] = CALLS.shared_fallback.items()
+    assert reason.startswith("shared: weight has strides (776, 1); accepted: contiguous") and count == 1
+    assert (CALLS.fused, CALLS.shared_fused, runner._k3_reasons) == (1, 0, [])
+    assert reason in caplog.text
+    runner._forward_impl(x, logits, hidden)
+    assert (CALLS.fused, CALLS.shared_fused) == (2, 1)
+
+
+@torch.no_grad()
+def test_as_many_tokens_as_the_routed_experts_have(runner, ran):
+    """Sequence parallelism would hand the two different ones."""
+    x, logits, hidden = batch(3)
+    want = runner._shared_experts._layer(hidden[:2])
+    shared, routed = runner._forward_impl(x, logits, hidden[:2])
+    assert torch.equal(shared, want) and len(routed) == 3
+    assert dict(CALLS.shared_fallback) == {"shared: 2 tokens beside 3 routed ones": 1}
+
+
+@torch.no_grad()
+def test_a_fault_of_vllms_own_experts_is_not_ours(runner, environment, monkeypatch):
+    """K3MOE_FUSE=shared: they run once, and what they raise is raised."""
+    environment.setenv("K3MOE_FUSE", "shared")
+    prepare(runner, monkeypatch)
+    calls = []
+
+    def broken(**named):
+        calls.append(named)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(runner.routed_experts, "forward_modular", broken)
+    with pytest.raises(ZeroDivisionError):
+        runner._forward_impl(*batch(2))
+    assert len(calls) == 1 and runner._k3_reasons == []
 
 
 def test_strict_raises_a_fault_in_serving(runner, environment, monkeypatch):

@@ -9,6 +9,7 @@ import torch
 from vllm_k3moe import runner as runners
 from vllm_k3moe.counters import CALLS
 from vllm_k3moe.envs import PARTS, read
+from vllm_k3moe.parts import fusible
 from vllm_k3moe.shapes import K3_TP8
 
 pytestmark = pytest.mark.on("gfx950")
@@ -102,7 +103,7 @@ def test_of_a_sharded_weight(runner, monkeypatch):
 @pytest.mark.parametrize(
     "m, change, reason",
     [
-        (129, lambda latent, shared: (latent, shared), "tail: more than 128 tokens"),
+        (65, lambda latent, shared: (latent, shared), "tail: more than 64 tokens"),
         (2, lambda latent, shared: (latent, shared.float()), "tail: out has dtype float32; accepted: bfloat16"),
         (2, lambda latent, shared: (latent.float(), shared), "tail: y has dtype float32; accepted: bfloat16"),
     ],
@@ -135,31 +136,54 @@ def test_a_tail_that_cannot_be_read_is_vllms(runner, monkeypatch):
 
 
 @torch.no_grad()
-def test_a_fault_in_serving_is_vllms_two_steps(runner, monkeypatch):
-    def broken(*arguments):
+def test_a_reason_but_for_the_size_is_logged(runner, monkeypatch, caplog):
+    from vllm.logger import _print_warning_once
+
+    _print_warning_once.cache_clear()
+    monkeypatch.setattr(runners.ROCmLatentMoERunner, "_shard_up_proj_tail", lambda *arguments: "stock")
+    latent, shared = partials(65)
+    runner._shard_up_proj_tail(latent, shared, None)
+    assert "tail" not in caplog.text
+    runner._shard_up_proj_tail(latent[:1].float(), shared[:1], None)
+    assert "tail: y has dtype float32; accepted: bfloat16" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+@torch.no_grad()
+def test_a_launch_that_raises_has_no_second_way(runner, environment, monkeypatch, mode):
+    """It adds in place, and may have run: stock's two steps after it would add twice."""
+    environment.setenv("K3MOE", mode)
+    monkeypatch.setattr(runner, "_k3_settings", read())
+
+    def run_and_raise(self, latent, shared):
+        launch(self, latent, shared)
         raise RuntimeError("hipErrorLaunchFailure")
 
-    monkeypatch.setattr(runners.LatentTail, "__call__", broken)
-    latent, shared = partials(2)
-    want = stock_tail(runner, latent, shared)
-    for _ in range(2):
-        assert torch.equal(runner._shard_up_proj_tail(latent, shared.clone(), None), want)
-    assert dict(CALLS.tail_fallback) == {"tail: failed in serving: RuntimeError: hipErrorLaunchFailure": 1}
-    assert runner._k3_reasons == []  # the rest of the layer stays fused
-
-
-def test_strict_raises_a_fault_in_serving(runner, environment, monkeypatch):
-    environment.setenv("K3MOE", "strict")
-    monkeypatch.setattr(runner, "_k3_settings", read())
-    monkeypatch.setattr(runners.LatentTail, "__call__", lambda *arguments: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        runner._shard_up_proj_tail(*partials(1), None)
+    launch = runners.LatentTail.launch
+    monkeypatch.setattr(runners.LatentTail, "launch", run_and_raise)
+    with pytest.raises(RuntimeError, match="hipErrorLaunchFailure"):
+        runner._shard_up_proj_tail(*partials(2), None)
+    assert CALLS.tail_fused == 0
 
 
 @pytest.mark.parametrize("fuse, fused", [("", True), ("tail", True), ("route,sort", False), ("none", False)])
 def test_the_switch(prepare, environment, fuse, fused):
     environment.setenv("K3MOE_FUSE", fuse)
     assert prepare() is fused
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda w: w.float(), "latent tail: up has dtype float32; accepted: bfloat16"),
+        (lambda w: w[:, :3000].contiguous(), "latent tail: L=3000 columns of up; accepted: a multiple of 512"),
+    ],
+)
+def test_a_weight_that_is_never_served_is_said_at_the_first_call(runner, monkeypatch, change, reason):
+    weight = runner.routed_output_transform.up_proj.weight
+    monkeypatch.setattr(weight, "data", change(weight.data))
+    parts, [other] = fusible(runner, PARTS)
+    assert "tail" not in parts and other == f"tail is vLLM's: {reason}"
 
 
 def test_a_quantised_up_projection_keeps_vllms_tail_alone(prepare, runner, monkeypatch):
@@ -184,9 +208,11 @@ def test_warm_up_compiles_every_specialisation(prepare, runner, monkeypatch):
         cache[0].clear()  # what other tests compiled
     tail.warm_up(K3_TP8.latent, torch.device("cpu"))
     warm = compiled(kernel._latent_tail)
-    for m in (1, 2, 16, 17, 32, 33, 64, 65, 128):
+    for m in (1, 2, 16, 17, 32, 33, 64):
         latent, shared = partials(m)
-        tail.of_layer(runner.routed_output_transform, RANK, SHARD)(latent, shared)
+        own = tail.of_layer(runner.routed_output_transform, RANK, SHARD)
+        assert own.reasons(latent, shared) == []
+        own.launch(latent, shared)
     assert compiled(kernel._latent_tail) == warm
 
 

@@ -5,13 +5,13 @@ Columns, microseconds by graph replay; weights and activations take turns, so th
   route, sort    our front's two launches alone
   situ, down     the shared expert's two alone
   A, B           [route | SiTU] and [sort | down]
-  A+B            both, as they are served
-  in turn        the served front, then SiTU, then down: what `takes_shared` decides by
+  A+B            both, as they are served; at M = 1 one launch, [front | shared expert]
+  in turn        the served front, then the shared expert by itself: what `takes_shared` decides by
   aside          the same, the shared expert on a side stream, as vLLM has it
   stock shared   SiTU in one launch (ours, PyTorch has none), torch.nn.functional.linear
   tail           norm, up-projection shard and sum in one launch
   stock tail     torch.nn.functional.rms_norm, addmm into the shard
-  ours           A+B and tail
+  ours           A+B and the tail that is served: above 64 tokens stock's
   unfused        our front's kernels one by one, stock shared and stock tail
 What is timed is checked first, against PyTorch in fp64.
 """
@@ -28,7 +28,7 @@ from ..kernels.latent_tail import latent_tail
 from ..kernels.moe_sort import NO_EXTENSION, moe_sort
 from ..kernels.mx import quantise
 from ..kernels.route_sort_mid import route_and_quantise
-from ..kernels.shared_expert import down_extension, launch_down
+from ..kernels.shared_expert import down_extension, launch_down, launch_shared
 from ..kernels.situ import launch_situ, situ_extension
 from ..kernels.token_sort import sort_by_token
 from ..kernels.topk import topk
@@ -36,6 +36,7 @@ from ..plan import RoutePlan, takes_shared
 from ..reference import shared_hidden
 from ..shapes import K3_TP8, NORM_EPS, ROUTED_SCALING, SITU_BETA, SITU_LINEAR_BETA
 from ..sort_plan import K3SortPlan
+from ..tail import MAX_TOKENS as MAX_TAIL
 from ..verify import inputs
 from .machine import Timing, replay
 
@@ -52,9 +53,9 @@ LAUNCHES_UNFUSED = 9  # top-k, masks, sort, quantise, zero; SiTU, linear; norm, 
 
 
 class Layer:
-    """One layer's weights and one batch's activations, on `device`; `side` is the stream of all layers' `aside`."""
+    """One layer's weights and one batch's activations, on `device`; `side` is that of `aside`, None if not run."""
 
-    def __init__(self, m: int, seed: int, device: torch.device, side: torch.cuda.Stream | None = None) -> None:
+    def __init__(self, m: int, seed: int, device: torch.device, side: torch.cuda.Stream | None) -> None:
         self.side = side
         rng = torch.Generator(device).manual_seed(seed)
 
@@ -75,6 +76,9 @@ class Layer:
 
     def _down(self) -> None:
         launch_down(self.hidden, self.down, self.out)
+
+    def _alone(self) -> None:
+        launch_shared(self.gate_up, self.hidden, self.down, self.out, *BETAS)
 
     def _route(self, together: bool = False) -> None:
         riding = situ_extension(self.gate_up, self.hidden, *BETAS) if together else NO_EXTENSION
@@ -111,19 +115,20 @@ class Layer:
         assert there is not None
         there.wait_stream(here)
         with torch.cuda.stream(there):
-            self._situ()
-            self._down()
+            self._alone()
         self._front()
         here.wait_stream(there)
 
     def _in_turn(self) -> None:
         self._front()
-        self._situ()
-        self._down()
+        self._alone()
 
     def _ours(self) -> None:
         self._served()
-        self._tail()
+        if len(self.x) <= MAX_TAIL:
+            self._tail()
+        else:
+            self._stock_tail()
 
     def _unfused(self) -> None:
         moe_sort(*topk(self.logits, self.bias, K3_TP8.topk), K3_TP8.experts, BLOCK)
@@ -164,6 +169,9 @@ def timings(m: int, columns: tuple[str, ...] = TIMED) -> dict[str, Timing]:
     side = torch.cuda.Stream()
     layers = [Layer(m, 1000 * m + i, torch.device("cuda"), side) for i in range(TURNS)]
     layers[0].check()
+    for layer in layers:  # what a column reads of a launch before its own
+        layer.what("route")()
+        layer.what("sort")()
     found = {}
     for column in columns:
         launches = [layer.what(column) for layer in layers]
@@ -180,16 +188,21 @@ def rows(tokens: tuple[int, ...], runs: int) -> Iterator[dict[str, object]]:
         for m in tokens:
             found = timings(m)
             row: dict[str, object] = {"run": run, "M": m} | {c: f"{found[c].median:.2f}" for c in TIMED}
-            ours = RoutePlan(K3_TP8, MODE, BLOCK).launches(m, with_shared=True)
-            yield row | {"launches ours": len(ours) + 1, "launches unfused": LAUNCHES_UNFUSED}
+            ours = len(RoutePlan(K3_TP8, MODE, BLOCK).launches(m, with_shared=True)) + (1 if m <= MAX_TAIL else 2)
+            yield row | {"launches ours": ours, "launches unfused": LAUNCHES_UNFUSED}
 
 
 def crossover(rows: list[dict[str, str]]) -> list[str]:
-    """Per M the faster of the two arrangements of front and shared expert, by medians over the runs."""
+    """Per M the faster of two ways and the one that is served, by medians over the runs: front and shared, and tail."""
     lines = []
     for m in sorted({int(row["M"]) for row in rows}):
-        together, apart = (median(float(r[c]) for r in rows if int(r["M"]) == m) for c in ("A+B", "in turn"))
-        faster = "together" if together <= apart else "in turn"
-        served = "together" if takes_shared(m) else "in turn"
-        lines.append(f"M={m}: together {together:.2f} us, in turn {apart:.2f} us; faster: {faster}, served: {served}")
+        own = [row for row in rows if int(row["M"]) == m]
+        for first, second, serves_first in (
+            ("A+B", "in turn", takes_shared(m)),
+            ("tail", "stock tail", m <= MAX_TAIL),
+        ):
+            took = {column: median(float(row[column]) for row in own) for column in (first, second)}
+            times = ", ".join(f"{column} {time:.2f} us" for column, time in took.items())
+            served = first if serves_first else second
+            lines.append(f"M={m}: {times}; faster: {min(took, key=lambda c: took[c])}, served: {served}")
     return lines
