@@ -26,7 +26,7 @@ from .moe_sort import SortExtension
 from .situ import WARPS, situ
 from .topk import warp_size
 
-_ROWS = {64: 32, 32: 32}  # of the weight, of a program, by lanes of a warp
+ROWS = 32  # of the weight, of a program
 _PIECE = tl.constexpr(256)  # columns of a weight row in a load
 _AHEAD = tl.constexpr(3)  # loads before the first product
 
@@ -79,9 +79,8 @@ def token_extension(
     """SiTU and down of one token into out [1, H], to ride in a launch of WARPS warps. Checks nothing."""
     hidden, inter = weight.shape
     betas = (float(beta), None if linear_beta is None else float(linear_beta))
-    rows = _ROWS[warp_size()]
-    constants = (hidden, inter, *betas, rows, warp_size())
-    return SortExtension(ride_token, (gate_up, weight, out), constants, triton.cdiv(hidden, rows))
+    constants = (hidden, inter, *betas, ROWS, warp_size())
+    return SortExtension(ride_token, (gate_up, weight, out), constants, triton.cdiv(hidden, ROWS))
 
 
 def launch_token(
