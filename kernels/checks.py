@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 
 import torch
 import triton
@@ -76,6 +77,15 @@ def near(name: str, value: torch.Tensor) -> None:
     size = value.untyped_storage().nbytes()
     if size >= 2**31:
         raise ValueError(f"{name} lies in a storage of {size} bytes; accepted: below 2^31 (call .clone() first)")
+
+
+def refusal(what: str, check: Callable[..., object], *arguments: object) -> list[str]:
+    """What `check` raises on these arguments, as a reason; [] if nothing."""
+    try:
+        check(*arguments)
+    except (TypeError, ValueError) as error:
+        return [f"{what}: {error}"]
+    return []
 
 
 def integer(name: str, value: object) -> None:

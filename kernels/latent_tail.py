@@ -27,18 +27,19 @@ row and S = sum_k |n_k up_k|, up to the rounding of fp32:
 NaN or inf in y make their own row NaN. Where the sum of squares overflows fp32 (|y| above 1e17) stock's norm is 0; so
 is ours, or NaN.
 
-us on an H200 at M = 1 / 8 / 16 / 32 / 64 / 128 (graph replay, weights in turn; benchmarks/results/h200-variants.csv)
-  PyTorch's rms_norm and addmm_                         14.1 / 13.9 / 13.8 / 14.0 / 14.3 / 14.6
-  this                                                   6.3 /  7.1 /  7.9 /  8.8 / 11.6 / 20.9   served to 64
+us on an H200 at M = 1 / 8 / 16 / 32 / 64 / 128 (graph replay, weights in turn; the first two lines are of
+benchmarks/results/h200-layer-glue.csv, the others of h200-variants.csv)
+  PyTorch's rms_norm and addmm_                         14.1 / 14.0 / 13.9 / 14.0 / 14.2 / 14.7
+  this                                                   6.3 /  7.1 /  7.9 /  8.8 / 11.6 / 21.1   served to 64
   loads not held before their use                        9.3 /    - / 11.4 / 12.6 /    - /    -   lost
   16 warps                                               7.7 /  8.8 /  9.4 / 15.6 / 21.3 / 40.3   lost
   squares by a product of y with itself                  7.2 /  8.0 /  8.9 / 15.2 /    - /    -   lost
   g into the weight instead                              6.5 /  7.2 /  8.1 / 13.4 /    - /    -   no gain
   weights by shared memory, three stages and more ahead 12.6 /    - / 14.2 / 23.4 / 24   / 24     lost
   one product for all warps, staged                     24.9 /    - / 21.5 / 19.1 / 18.7 / 18.9   lost to 64
-The target is 4.5 at M <= 32, 6 at 128. All programs need all of y: at 32 tokens that is 26 MB from the L2 beside 6.4 MB
-of weights, 2.5 to 4 us by themselves. Only a hand-over of sums between programs, for fewer columns of y each, or a
-cluster that shares its loads, would save that.
+The target is 4.5 at M <= 32, 6 at 128. Every program reads whole rows of y: at 32 tokens y for 56 tiles of columns and
+the weights for two of tokens are 26 MB from the L2, where the weights alone are 6.4. Only a hand-over of sums between
+programs, for fewer columns of y each, or a cluster that shares its loads, would save that.
 """
 
 import math
@@ -49,7 +50,7 @@ import triton.language as tl
 
 from . import checks
 from .bf16 import to_bf16
-from .operand import operand, places
+from .operand import issue, operand, places
 from .topk import warp_size
 
 MAX_TOKENS = 128
@@ -73,13 +74,6 @@ def _sum_rows(by_lane, ROWS: tl.constexpr, WARPS: tl.constexpr, LANES: tl.conste
     else:
         rows = tl.sum(tl.reshape(by_lane, (ROWS // TALL, WARPS, TALL, 4)), axis=3)
     return tl.reshape(tl.sum(rows, axis=1), (ROWS,))
-
-
-@triton.jit
-def _issue(LANES: tl.constexpr):
-    """Have the loads before it under way. NVIDIA's assembler else moves each to its use: two in flight, not all."""
-    if LANES == 32:
-        tl.debug_barrier()
 
 
 @triton.jit(do_not_specialize=["num_tokens", "y_stride", "out_stride"])
@@ -108,14 +102,14 @@ def _latent_tail(
     shared = tl.load(place, mask=token < num_tokens, other=0.0)
     for step in tl.static_range(min(AHEAD, STEPS)):
         rows += (tl.load(from_y + step * STEP, mask=live, other=0.0),)
-    _issue(LANES)
+    issue(LANES)
     product = tl.zeros((WARPS, ROWS, COLUMNS), tl.float32)
     squares = tl.zeros((TALLS, WARPS, LANES), tl.float32)
     for step in tl.static_range(STEPS):
         if step + AHEAD < STEPS:
             weights += (tl.load(from_up + (step + AHEAD) * STEP),)
             rows += (tl.load(from_y + (step + AHEAD) * STEP, mask=live, other=0.0),)
-            _issue(LANES)
+            issue(LANES)
         gain = tl.load(from_norm + step * STEP).to(tl.float32)[None, :]
         value = tl.reshape(rows[step].to(tl.float32), (TALLS, WARPS * LANES * 8))
         squares += tl.sum(tl.reshape(value * value, (TALLS, WARPS, LANES, 8)), axis=3)

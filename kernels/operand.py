@@ -32,6 +32,13 @@ def places(ROWS: tl.constexpr, DEPTH: tl.constexpr, WARPS: tl.constexpr, LANES: 
 
 
 @triton.jit
+def issue(LANES: tl.constexpr):
+    """Have the loads before it under way. NVIDIA's assembler else moves each to its use: two in flight, not all."""
+    if LANES == 32:
+        tl.debug_barrier()
+
+
+@triton.jit
 def operand(loaded, ROWS: tl.constexpr, DEPTH: tl.constexpr, WARPS: tl.constexpr, LANES: tl.constexpr):
     """What was loaded from `places` as [WARPS, ROWS, DEPTH / WARPS], for `tl.dot`."""
     TALL: tl.constexpr = LANES // 4

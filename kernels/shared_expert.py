@@ -20,8 +20,8 @@ matrix instruction.
             fit a multiprocessor of an H200 and those of the sort beside them find room.
 
 us on an H200 at M = 1 / 8 / 16 / 32 / 64 / 128 (graph replay, 24 weights in turn; h200-variants.csv); an empty kernel
-takes 0.9, reading the weight alone 4.6; behind the bar riding beside the sort
-  this                                   5.0 / 5.1 / 5.2 / 5.4 / 6.1 / 7.3  | 5.4 / 5.7 / 6.1 / 6.8 / 7.3 / 11.0
+takes 0.9, reading the weight alone 4.6; behind the bar riding beside the sort; the first line is of h200-layer-glue.csv
+  this                                   5.0 / 5.2 / 5.2 / 5.4 / 6.0 / 7.2  | 5.3 / 5.7 / 6.0 / 6.8 / 7.3 / 11.0
   stages of 128 columns, 5/5/5/4/3/3     4.9 / 5.0 / 5.1 / 5.5 / 6.7 / 7.5  | 5.5 / 5.6 / 5.8 / 6.4 / 7.4 / 10.7   even
   the same, 5 above 16, 4 at 128           - /   - /   - / 5.3 / 6.0 / 8.3  |   - /   - /   - / 7.7 / 9.2 / 12.3   lost
   stages of 256 columns, 3               4.9 / 5.3 / 5.5 / 5.9 / 6.6 / -    | 5.1 / 5.7 / 5.8 / 8.1 / 9.3 / -      lost

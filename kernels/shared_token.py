@@ -23,6 +23,7 @@ import triton.language as tl
 
 from .bf16 import to_bf16
 from .moe_sort import SortExtension
+from .operand import issue
 from .situ import WARPS, situ
 from .topk import warp_size
 
@@ -47,8 +48,7 @@ def token_program(
             column = first + i * _PIECE + tl.arange(0, _PIECE)
             mask = (row < HIDDEN)[:, None] & (column < INTER)[None, :]
             weights += (tl.load(weight + row[:, None] * INTER + column[None, :], mask=mask, other=0.0),)
-        if LANES == 32:
-            tl.debug_barrier()  # NVIDIA's assembler else moves each load to its use
+        issue(LANES)
         for i in tl.static_range(AHEAD):
             column = first + i * _PIECE + tl.arange(0, _PIECE)
             g = tl.load(gate_up + column, mask=column < INTER, other=0.0).to(tl.float32)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 
 from .experts import ExpertRunner, Rows
-from .kernels.checks import MAX_TOKENS
+from .kernels.checks import MAX_TOKENS, refusal
 from .plan import RoutePlan
 from .shapes import MoEShape
 from .sort_plan import K3SortPlan
@@ -44,13 +44,10 @@ class K3FusedMoEMethod:
         """Why a batch of a size that is not refused takes vLLM's path; [] if it need not: what the kernels raise on."""
         if len(x) > MAX_TOKENS:
             return []
-        try:
-            self.plans[self.experts.block(len(x))].check(x, logits, self.bias)
-        except (TypeError, ValueError) as error:
-            return [f"arguments: {error}"]
-        if logits.dtype == torch.bfloat16:  # the kernels take it, but no warm-up compiled them for it
+        reasons = refusal("arguments", self.plans[self.experts.block(len(x))].check, x, logits, self.bias)
+        if not reasons and logits.dtype == torch.bfloat16:  # the kernels take it, but no warm-up compiled them for it
             return ["arguments: logits has dtype bfloat16; served: float32"]
-        return []
+        return reasons
 
     def __call__(self, x: torch.Tensor, logits: torch.Tensor, shared: K3SortPlan | None = None) -> torch.Tensor:
         """x bf16 [M, L] and logits fp32 [M, E] of a batch against which there are no reasons -> a fresh bf16 [M, L].

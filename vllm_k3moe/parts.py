@@ -3,6 +3,7 @@
 from typing import Any
 
 from . import gates
+from .kernels.checks import refusal
 from .kernels.shared_expert import check_weight
 from .shapes import K3_TP8
 from .tail import of_layer
@@ -27,13 +28,10 @@ def _shared(runner: Any) -> list[str]:
     if reasons:
         return reasons
     weight, served = gates.ask(runner, "_shared_experts._layer.down_proj.weight"), (K3_TP8.hidden, K3_TP8.shared_inter)
-    try:
-        check_weight(weight)
-    except (TypeError, ValueError) as error:
-        return [f"shared down: {error}"]
-    if tuple(weight.shape) != served:  # others would compile in serving
+    reasons = refusal("shared down", check_weight, weight)
+    if not reasons and tuple(weight.shape) != served:  # others would compile in serving
         return [f"shared down: weight has shape {list(weight.shape)}; served: {list(served)}"]
-    return []
+    return reasons
 
 
 def _tail(runner: Any) -> list[str]:

@@ -3,11 +3,10 @@
 `_forward_impl` decides once per call, before vLLM would launch the shared expert: with any reason against it the call
 is `super()`'s from start to end. With none the routed experts are K3FusedMoEMethod's, and up to 128 tokens the shared
 expert behind its gate_up rides in their launches; beyond, it runs where vLLM would run it (on its side stream, or
-before). The result is what the stock runner returns: the pair (shared, routed), or the routed part alone where a layer
-has no shared expert. `_shard_up_proj_tail` is decided per call, too.
+before). The result is what the stock runner returns. `_shard_up_proj_tail` is decided per call, too.
 
-What depends on the weights (they are loaded after construction, and vLLM has no hook here) is prepared by the first
-eager call, which is vLLM's profile run: AITER is looked up, everything is compiled, the canary is run.
+What depends on the weights (loaded after construction, without a hook) is prepared by the first eager call, which is
+vLLM's profile run: AITER is looked up, everything is compiled, the canary is run.
 """
 
 from typing import Any
@@ -107,7 +106,7 @@ class K3LatentMoERunner(ROCmLatentMoERunner):
         self._k3_say(reasons, "process")  # what one rank finds the first rank does not know
 
     def _k3_tail(self, latent: torch.Tensor, shared: torch.Tensor) -> LatentTail | None:
-        """The tail of this batch, or None where it is vLLM's; the reasons are counted."""
+        """The tail of this batch, or None where it is vLLM's."""
         if "tail" not in self._k3_parts or self._k3_reasons:
             return None
         try:

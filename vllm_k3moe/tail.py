@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from .kernels import latent_tail as kernel
+from .kernels.checks import refusal
 
-MAX_TOKENS = 64  # above, two launches are faster: 14.6 us at 128 on an H200, ours 21 (`k3moe bench layer-glue`)
+MAX_TOKENS = 64  # above, two launches are faster: 14.7 us at 128 on an H200, ours 21 (`k3moe bench layer-glue`)
 TOO_MANY = f"tail: more than {MAX_TOKENS} tokens"
 
 
@@ -31,21 +32,13 @@ class LatentTail:
 
     def faults(self) -> list[str]:
         """What of these weights the kernel does not serve."""
-        try:
-            kernel.check_weights(self.norm_weight, self.eps, self.up)
-        except (TypeError, ValueError) as error:
-            return [f"latent tail: {error}"]
-        return []
+        return refusal("latent tail", kernel.check_weights, self.norm_weight, self.eps, self.up)
 
     def reasons(self, latent: torch.Tensor, shared: torch.Tensor) -> list[str]:
         """Why this batch takes vLLM's tail; [] if it need not. What the kernel would raise on is found here."""
         if len(latent) > MAX_TOKENS:
             return [TOO_MANY]
-        try:
-            kernel.check_tail(latent, self.norm_weight, self.eps, self.up, self.shard(shared))
-        except (TypeError, ValueError) as error:
-            return [f"tail: {error}"]
-        return []
+        return refusal("tail", kernel.check_tail, latent, self.norm_weight, self.eps, self.up, self.shard(shared))
 
     def launch(self, latent: torch.Tensor, shared: torch.Tensor) -> None:
         """Add the tail of latent bf16 [M, L] into shared bf16 [M, H], which `reasons` was asked about."""

@@ -39,6 +39,17 @@ def test_the_shared_expert_is_in_its_launches():
     assert row["instructions"] == sum(int(r["instructions"]) for r in riding)
 
 
+def test_one_token_takes_its_shared_expert_along():
+    row = served("mxfp8", 1, "shared")
+    [part] = [r for r in gfx950.rows() if (r["kernel"], r["mode"]) == ("route_sort | shared_token", "mxfp8")]
+    assert row["launches"] == 1 and row["instructions"] == int(part["instructions"])
+
+
+def test_a_part_that_is_vllms_is_not_in_it():
+    parts = {m: {row["part"] for row in gfx950.served() if row["M"] == m} for m in (64, 128, 256)}
+    assert parts == {64: {"front", "shared", "tail"}, 128: {"front", "shared"}, 256: {"front"}}
+
+
 def test_every_served_launch_is_printed(capsys):
     assert cli.main(["bench", "gfx950"]) == 0
     printed = capsys.readouterr().out

@@ -73,6 +73,14 @@ def test_x_must_be_aligned(device):
             PLAN(**{**arguments(device), "x": wrong})
 
 
+@pytest.mark.on("interpreter", "gpu")
+def test_logits_in_a_storage_beyond_32_bits(device):
+    """Triton would compile another kernel for them."""
+    far = torch.empty(2**29, device=device)[:64].view(2, 32)  # not touched
+    with pytest.raises(ValueError, match="logits lies in a storage of 2147483648 bytes; accepted: below 2"):
+        PLAN(**{**arguments(device), "logits": far})
+
+
 def test_too_many_tokens(device):
     with pytest.raises(ValueError, match="M=513 tokens; accepted: 0 to 512"):
         PLAN(**arguments(device, m=513))

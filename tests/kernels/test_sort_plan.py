@@ -114,13 +114,14 @@ def test_the_sort_took_the_gemm(m, order, launched, device, rng):
 
 
 @pytest.mark.on("gfx950", "gpu")
-def test_untaken_it_runs_when_the_plan_closes(launched, device, rng):
-    batch = Batch(3, SMALL, rng, device)
+@pytest.mark.parametrize("m, launches", [(1, ["shared_token"]), (3, ["situ", "shared_down"])])
+def test_untaken_it_runs_when_the_plan_closes(m, launches, launched, device, rng):
+    batch = Batch(m, SMALL, rng, device)
     with batch.offer() as shared:
         assert launched == []
         with pytest.raises(RuntimeError, match="is offered; its output is there when it is done"):
             _ = shared.out
-    assert launched == ["situ", "shared_down"]
+    assert launched == launches
     assert torch.equal(shared.out, batch.shared())
 
 

@@ -12,11 +12,12 @@ from ..kernels import mx
 from ..kernels.situ import MAX_TOKENS as MAX_SHARED
 from ..plan import RoutePlan
 from ..shapes import K3_TP8
+from ..tail import MAX_TOKENS as MAX_TAIL
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 TABLE = RESULTS / "gfx950-cost.csv"
 BLOCK = 32
-MODELESS = ("situ", "shared_down", "latent_tail")
+MODELESS = ("situ", "shared_down", "shared_token", "latent_tail")
 COLUMNS = ("instructions", "instructions_largest_workgroup", "cycles_slowest_workgroup", "cycles_total", "cache_ops")
 
 
@@ -29,9 +30,12 @@ def rows() -> list[dict[str, str]]:
 def parts(mode: str, m: int) -> dict[str, tuple[str, ...]]:
     """What is served at M tokens, by kernels' names: the front, the front with the shared expert, the tail."""
     plan = RoutePlan(K3_TP8, mode, BLOCK)
-    if m > MAX_SHARED:
-        return {"front": plan.launches(m)}
-    return {"front": plan.launches(m), "shared": plan.launches(m, with_shared=True), "tail": ("latent_tail",)}
+    found = {"front": plan.launches(m)}
+    if m <= MAX_SHARED:
+        found["shared"] = plan.launches(m, with_shared=True)
+    if m <= MAX_TAIL:
+        found["tail"] = ("latent_tail",)
+    return found
 
 
 def served() -> list[dict[str, object]]:
